@@ -1,0 +1,231 @@
+"""The .ncu-rep container: bytes -> capture conditions, and whether the file is whole.
+
+Format as documented in Nsight Compute's Customization Guide ("Report File Format"): ``NVR\\0``, a file header, then
+blocks of header + payload; integers are little endian, headers are protobuf messages. Only the fields that cyinst
+uses are declared here; everything else is skipped by protobuf.
+"""
+
+from __future__ import annotations
+
+import shlex
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from profiler.model import UNKNOWN, Conditions, Setting
+
+MAGIC = b"NVR\x00"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+# message -> field -> (number, type); a type that is itself a key is a message, * marks a repeated field.
+_MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
+    "Version": {"provider": (1, "string"), "version": (2, "string")},
+    "Settings": {"clock_control": (8, "string"), "import_source": (10, "bool"), "replay_mode": (11, "string")},
+    "Session": {
+        "created": (2, "uint64"), "versions": (8, "*Version"), "settings": (10, "Settings"), "cmdline": (11, "string"),
+    },
+    "Block": {
+        "sources": (1, "uint32"), "results": (2, "uint32"), "session": (3, "Session"), "size": (5, "uint32"),
+        "ranges": (7, "uint32"), "cmdlists": (8, "uint32"), "graphs": (9, "uint32"),
+    },
+    "Clock": {"requested": (1, "bool"), "executed": (2, "bool")},
+    "KernelResult": {"clock": (25, "Clock"), "driver": (35, "float")},
+    "RangeResult": {"clock": (12, "Clock"), "driver": (21, "float")},
+    "CmdlistResult": {"clock": (13, "Clock"), "driver": (25, "float")},
+    "GraphResult": {"clock": (13, "Clock"), "driver": (23, "float")},
+}  # fmt: skip
+
+
+def _message_classes() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(name="cyinst/container.proto", package="cyinst", syntax="proto2")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for label, (number, kind) in fields.items():
+            repeated, kind = kind.startswith("*"), kind.lstrip("*")
+            entry = message.field.add(name=label, number=number)
+            entry.label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
+            if kind in _MESSAGES:
+                entry.type, entry.type_name = kinds.TYPE_MESSAGE, f".cyinst.{kind}"
+            else:
+                entry.type = getattr(kinds, f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {n: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"cyinst.{n}")) for n in _MESSAGES}
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What the walk over the blocks found. ``locked`` has one entry per result, in file order.
+
+    ``problems`` is empty for a whole file; the walk stops at the first break.
+    """
+
+    conditions: Conditions
+    locked: tuple[bool | None, ...] = ()
+    problems: tuple[str, ...] = field(default=())
+
+
+def read_container(data: bytes) -> Container:
+    """Walk a report's bytes and return its conditions; damage becomes an entry of ``problems``, never an exception."""
+    if data[:4] == ZSTD_MAGIC:
+        return Container(Conditions(), problems=())
+    if data[:4] != MAGIC:
+        return Container(Conditions(), problems=("the file does not start with Nsight Compute's NVR mark",))
+    classes = _message_classes()
+    facts: dict[str, Any] = {"versions": {}}
+    locked: list[bool | None] = []
+    problems: tuple[str, ...] = ()
+    try:
+        for kind, chunk in _walk(data, classes["Block"]):
+            if kind == "Block":
+                _note_session(chunk.session, facts)
+            else:
+                message = classes[kind].FromString(chunk)
+                if message.driver:
+                    facts["driver"] = message.driver
+                clock = message.clock
+                locked.append(bool(clock.executed or clock.requested) if message.HasField("clock") else None)
+    except (struct.error, DecodeError, ValueError) as error:
+        detail = str(error) if isinstance(error, ValueError) else "its structure breaks off"
+        problems = (f"the report is truncated or damaged: {detail}",)
+    return Container(_conditions(facts, locked), tuple(locked), problems)
+
+
+def _walk(data: bytes, block_class: Any) -> Iterator[tuple[str, Any]]:
+    """Yield ("Block", header) and (result message name, payload bytes) in file order."""
+    position = 8 + _u32(data, 4)
+    while position < len(data):
+        size = _u32(data, position)
+        position += 4
+        if position + size > len(data):
+            raise ValueError(f"a block header at byte {position} runs past the end of the file")
+        block = block_class.FromString(data[position : position + size])
+        position += size
+        yield "Block", block
+        end = position + block.size
+        if end > len(data):
+            raise ValueError(f"a block at byte {position} needs {block.size} bytes, {len(data) - position} are there")
+        entries = ["Source"] * block.sources
+        for name, count in (
+            ("KernelResult", block.results),
+            ("RangeResult", block.ranges),
+            ("CmdlistResult", block.cmdlists),
+            ("GraphResult", block.graphs),
+        ):
+            if count > block.size:
+                raise ValueError(f"a block at byte {position} claims {count} results in {block.size} bytes")
+            entries += [name] * count
+        for name in entries:
+            size = _u32(data, position)
+            position += 4
+            if position + size > end:
+                raise ValueError(f"an entry at byte {position} runs past its block")
+            if name != "Source":
+                yield name, data[position : position + size]
+            position += size
+        position = end
+
+
+def _u32(data: bytes, position: int) -> int:
+    return int(struct.unpack_from("<I", data, position)[0])
+
+
+def _note_session(session: Any, facts: dict[str, Any]) -> None:
+    for entry in session.versions:
+        facts["versions"].setdefault(entry.provider, entry.version)
+    if session.created:
+        facts.setdefault("created", session.created)
+    if session.cmdline:
+        facts.setdefault("cmdline", session.cmdline)
+    settings = session.settings
+    for name in ("clock_control", "replay_mode"):
+        if settings.HasField(name) and getattr(settings, name):
+            facts.setdefault(name, getattr(settings, name).lower())
+    if settings.HasField("import_source"):
+        facts.setdefault("import_source", "yes" if settings.import_source else "no")
+
+
+def _conditions(facts: dict[str, Any], locked: list[bool | None]) -> Conditions:
+    versions = facts["versions"]
+    ncu = versions.get("Nsight Compute Target") or versions.get("Nsight Compute")
+    driver = versions.get("Display Driver Version") or (
+        # A float32 of major.minor.patch: 580.159 for 580.159.04.
+        f"{facts['driver']:.3f}".rstrip("0") if "driver" in facts else None
+    )
+    options = parse_ncu_options(facts["cmdline"]) if "cmdline" in facts else None
+    clock = _setting("clock_control", "--clock-control", facts, options)
+    known = {state for state in locked if state is not None}
+    if len(known) == 1 and clock.source != "command line":
+        # Each result records whether the lock was requested; that is firmer than a default that was only assumed.
+        clock = Setting("base" if known.pop() else "none", "report")
+    return Conditions(
+        ncu_version=ncu.split(" ")[0] if ncu else None,
+        driver_version=driver,
+        cuda_version=versions.get("CUDA Version"),
+        created=facts.get("created"),
+        command_line=facts.get("cmdline"),
+        clock_control=clock,
+        cache_control=_setting("cache_control", "--cache-control", facts, options),
+        replay_mode=_setting("replay_mode", "--replay-mode", facts, options),
+        import_source=_setting("import_source", "--import-source", facts, options),
+    )
+
+
+_DEFAULTS = {
+    "--clock-control": "base",
+    "--cache-control": "all",
+    "--replay-mode": "kernel",
+    "--import-source": "no",
+}
+_YES_NO = {"1": "yes", "on": "yes", "true": "yes", "0": "no", "off": "no", "false": "no"}
+
+
+def _setting(name: str, option: str, facts: dict[str, Any], options: dict[str, str] | None) -> Setting:
+    if options is not None and option in options:
+        return Setting(options[option], "command line")
+    if name in facts:
+        return Setting(facts[name], "report")
+    if options is not None:
+        return Setting(_DEFAULTS[option], "ncu default")
+    return UNKNOWN
+
+
+def parse_ncu_options(command_line: str) -> dict[str, str]:
+    """Return the settings of ``_DEFAULTS`` that a recorded ncu command line names.
+
+    The program's own arguments come after ncu's; an option that follows the program is not ncu's, so reading stops at
+    the first word that is neither an option nor the value of one. ``--opt=value`` and ``--opt value`` are both read.
+    """
+    try:
+        words = shlex.split(command_line, posix=not command_line.startswith('"'))
+    except ValueError:
+        words = command_line.split()
+    found: dict[str, str] = {}
+    index = 1
+    while index < len(words):
+        word = words[index]
+        if not word.startswith("-") or word == "--":
+            break
+        name, equals, value = word.partition("=")
+        takes_value = not equals and word not in _FLAGS and index + 1 < len(words)
+        if takes_value:
+            index += 1
+            value = words[index]
+        if name in _DEFAULTS:
+            found[name] = _YES_NO.get(value.lower(), value.lower()) if name == "--import-source" else value.lower()
+        index += 1
+    return found
+
+
+# ncu options that take no value (ncu --help, 2020.3 to 2025.3); every other option is followed by one.
+_FLAGS = frozenset(
+    "-h --help -v --version --forward-signals --call-stack --nvtx --support-32bit --null-stdin --list-sets "
+    "--list-sections --section-folder-restore --list-rules --list-metrics --query-metrics --list-chips "
+    "--disable-profiler-start-stop --quiet --verbose --disable-extra-suffixes -f --force-overwrite --open-in-ui --csv "
+    "--print-metric-attribution --print-fp --print-rule-details --print-details-all --print-kernel-base".split()
+)

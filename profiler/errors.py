@@ -1,0 +1,41 @@
+"""What can go wrong, by kind. Each error is one line that says what, where and what to do; the kind is the exit code."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CyinstError(Exception):
+    """Base of every error that a user can meet; ``exit_code`` is what the command returns."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(CyinstError):
+    """The request itself is malformed: a bad option value, or options that exclude each other."""
+
+    exit_code = 2
+
+
+class ReportError(CyinstError):
+    """A report is missing, empty, damaged or not a report at all."""
+
+    exit_code = 3
+
+
+class NotComparableError(CyinstError):
+    """Two launches must not be compared: other device, clock or cache control, or work."""
+
+    exit_code = 4
+
+
+class NoMatchError(CyinstError):
+    """A launch or kernel filter selected nothing."""
+
+    exit_code = 5
+
+
+class MissingToolError(CyinstError):
+    """A tool or optional package that the request needs is not installed."""
+
+    exit_code = 6
