@@ -13,9 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
-
 from profiler.model import UNKNOWN, Conditions, Setting
 
 MAGIC = b"NVR\x00"
@@ -41,6 +38,9 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
 
 
 def _message_classes() -> dict[str, Any]:
+    # Imported here: the process that waits for the reader has no use for protobuf, and it takes 60 ms.
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
     file = descriptor_pb2.FileDescriptorProto(name="cyinst/container.proto", package="cyinst", syntax="proto2")
     kinds = descriptor_pb2.FieldDescriptorProto
     for name, fields in _MESSAGES.items():
@@ -76,6 +76,8 @@ def read_container(data: bytes) -> Container:
         return Container(Conditions(), problems=())
     if data[:4] != MAGIC:
         return Container(Conditions(), problems=("the file does not start with Nsight Compute's NVR mark",))
+    from google.protobuf.message import DecodeError
+
     classes = _message_classes()
     facts: dict[str, Any] = {"versions": {}}
     locked: list[bool | None] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -127,10 +128,10 @@ class LaunchProfile:
     clocks_locked: bool | None = None
 
     def number(self, metric: str | MetricSpec) -> float | int | None:
-        """Return the total of a metric as a number, None when it was not collected or holds no number."""
+        """Return the total of a metric, None when it was not collected or holds no finite number (ncu writes NaN)."""
         for name in (metric,) if isinstance(metric, str) else metric.names:
             found = self.metrics.get(name)
-            if found is not None and isinstance(found.value, int | float):
+            if found is not None and isinstance(found.value, int | float) and math.isfinite(found.value):
                 return found.value
         return None
 

@@ -1,0 +1,1 @@
+"""Drawing only: results in, text out. Imports results, never readers."""

@@ -1,0 +1,1 @@
+"""Terminal drawing with rich; fits 80 columns and reads without colour."""

@@ -1,0 +1,1 @@
+"""One file per subcommand: read arguments, call the rooms, draw, exit code."""
