@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+# Fewer not-issued samples than this: a share of one half has a standard error of 5 points or more.
+ENOUGH_SAMPLES = 100
+
+
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """An estimate from PC samples with its standard error, in the unit of the value; never mixed with counts."""
@@ -216,8 +220,9 @@ class Account:
 
     @property
     def top_state(self) -> WarpState | None:
-        """The stall that lost most issue slots or, without samples, took most cycles; None if neither is known."""
-        if self.issue_slots is not None and self.issue_slots.lost:
+        """The stall that lost most issue slots or, without enough samples, took most cycles; None if unknown."""
+        n = self.samples.total_not_issued if self.samples is not None else 0
+        if self.issue_slots is not None and self.issue_slots.lost and n >= ENOUGH_SAMPLES:
             lost = self.issue_slots.lost
             return max(lost, key=lambda s: lost[s].value)
         stalls = {s: v for s, v in self.states.items() if s.is_stall}

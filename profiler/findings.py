@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from profiler import vocabulary as v
-from profiler.books import Account, Bound, Evidence, Finding
+from profiler.books import ENOUGH_SAMPLES, Account, Bound, Evidence, Finding
 from profiler.opcodes import OpcodeClass
 from profiler.vocabulary import WarpState
 
@@ -19,8 +19,6 @@ HIGH_THROUGHPUT_PCT = 80.0
 LOW_THROUGHPUT_PCT = 60.0
 # Below this share of empty issue slots, removing any one stall cannot win much.
 NO_ELIGIBLE_MATTERS_PCT = 20.0
-# Fewer not-issued samples than this: a share has a standard error of 5 points or more at one half.
-ENOUGH_SAMPLES = 100
 RESIDUAL_PCT = 1.0
 NARROW_LOAD_SHARE = 0.25
 TAIL_SHARE = 0.9
@@ -64,13 +62,13 @@ def _slots_clause(a: Account) -> str:
         return ""
     text = f" {a.no_eligible_pct:.1f} of 100 issue slots were empty"
     state = a.top_state
+    n = a.samples.total_not_issued if a.samples is not None else 0
     if state is None:
+        if a.samples is not None:
+            return f"{text}; {n} samples are too few to say what emptied them."
         return f"{text}; which stall emptied them was not collected (--section {v.STATE_SECTION})."
     slots = a.issue_slots
-    if slots is not None and state in slots.lost:
-        n = a.samples.total_not_issued if a.samples is not None else 0
-        if n < ENOUGH_SAMPLES:
-            return f"{text}; {n} samples are too few to say to what."
+    if slots is not None and state in slots.lost and n >= ENOUGH_SAMPLES:
         return f"{text}, {slots.lost[state].value:.1f} of them in {state.value} ({state.meaning})."
     latency = a.warp_cycles_per_issued_instruction
     share = "" if not latency else f", {100 * a.states[state] / latency:.0f} % of a warp's time"
@@ -115,17 +113,24 @@ def _stall_lever(a: Account) -> list[Finding]:
         return []
     state = next(iter(slots.lost))
     lost = slots.lost[state]
-    return [
-        Finding(
-            "stall-ceiling", "lever",
-            f"With the same instructions, removing every {state.value} stall wins at most {lost.value:.1f} ± "
-            f"{lost.standard_error:.1f} % of the active cycles: the issue slots that were empty in it.",
-            (
-                Evidence(v.NO_ELIGIBLE.name, slots.lost_pct, "%"),
-                Evidence(state.sampled_not_issued_metric, samples.not_issued[state], "samples"),
-            ),
+    evidence = [
+        Evidence(v.NO_ELIGIBLE.name, slots.lost_pct, "%"),
+        Evidence(state.sampled_not_issued_metric, samples.not_issued[state], "samples"),
+    ]
+    text = (
+        f"With the same instructions, removing every {state.value} stall wins at most {lost.value:.1f} ± "
+        f"{lost.standard_error:.1f} % of the active cycles: the issue slots that were empty in it."
+    )
+    unit = max(_UNIT_NAMES, key=lambda name: a.throughputs_pct.get(name) or 0.0)
+    busy = a.throughputs_pct.get(unit) or 0.0
+    if 100.0 - busy < lost.value:
+        # Empty slots that wait for a saturated unit cannot be won by hiding the wait.
+        text = (
+            f"{state.value} emptied {lost.value:.1f} ± {lost.standard_error:.1f} of 100 issue slots, but {_UNIT_NAMES[unit]} "
+            f"already ran at {busy:.0f} % of peak: without less work for it, at most {max(0.0, 100.0 - busy):.0f} % can be won."
         )
-    ]  # fmt: skip
+        evidence.append(Evidence(f"{unit} throughput", busy, "%"))
+    return [Finding("stall-ceiling", "lever", text, tuple(evidence))]
 
 
 def _narrow_loads(a: Account) -> list[Finding]:

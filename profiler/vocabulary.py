@@ -73,9 +73,9 @@ _SAMPLED = {WarpState.NO_INSTRUCTION: "no_instructions", WarpState.GMMA: "warpgr
 _MEANING = {
     WarpState.SELECTED: "issuing an instruction",
     WarpState.NOT_SELECTED: "ready, another warp was picked",
-    WarpState.LONG_SCOREBOARD: "data from global, local, surface or texture memory",
-    WarpState.SHORT_SCOREBOARD: "data from shared memory or a variable-latency unit",
-    WarpState.WAIT: "a fixed-latency result or the stall count of the code",
+    WarpState.LONG_SCOREBOARD: "data from global or local memory",
+    WarpState.SHORT_SCOREBOARD: "data from shared memory, MUFU, ...",
+    WarpState.WAIT: "a fixed-latency dependency",
     WarpState.MATH_PIPE_THROTTLE: "a busy math pipe",
     WarpState.MIO_THROTTLE: "a full memory input/output queue",
     WarpState.LG_THROTTLE: "a full local/global memory queue",

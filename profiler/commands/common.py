@@ -1,0 +1,160 @@
+"""What the report commands share: options, launch selection, the console, where output goes."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from profiler.errors import NoMatchError, UsageError
+from profiler.model import LaunchProfile, Report, Work
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+FORMATS = ("table", "json", "csv", "markdown", "parquet")
+
+
+def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --format and --output."""
+    command = click.option(
+        "-o", "--output", type=click.Path(dir_okay=False), help="Write to a file, whole or not at all."
+    )(command)
+    return click.option(
+        "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="Output format."
+    )(command)
+
+
+def work_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --macs and --gemm."""
+    command = click.option(
+        "--gemm", multiple=True, metavar="M,N,K", help="Declared work as matrix sizes: M*N*K MACs."
+    )(command)
+    return click.option("--macs", multiple=True, metavar="N", help="Declared work in MACs, e.g. 33.78e9.")(command)
+
+
+def parse_work(macs: Sequence[str], gemm: Sequence[str]) -> list[Work]:
+    """Return the declared work, one entry for each option given. Raises UsageError for anything malformed."""
+    if macs and gemm:
+        raise UsageError("--macs and --gemm both declare work: give one of them")
+    found = []
+    for text in macs:
+        try:
+            found.append(Work(float(text)))
+        except ValueError:
+            raise UsageError(f"--macs takes a number such as 33.78e9, not {text!r}") from None
+    for text in gemm:
+        sizes = re.split(r"[,x ]+", text.strip())
+        if len(sizes) != 3 or not all(s.isdigit() for s in sizes):
+            raise UsageError(f"--gemm takes M,N,K such as 2630,3584,3584, not {text!r}")
+        found.append(Work.gemm(*map(int, sizes)))
+    return found
+
+
+def load_for_books(path: str) -> Report:
+    """Read what the books need of a report, and say on stderr what of it could not be read."""
+    from profiler.ncu_parse import load
+    from profiler.vocabulary import metrics_for_accounting
+
+    report = load(path, metrics=metrics_for_accounting(), instances=False, sources=False)
+    for problem in report.problems:
+        click.echo(f"cyinst: {path}: {problem}", err=True)
+    return report
+
+
+def load_pair_for_books(before: str, after: str) -> list[Report]:
+    """Read two reports at once; each read waits on a child process, so threads suffice."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(load_for_books, (before, after)))
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as a person would type it from here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def select(report: Report, kernel: str | None, launch: int | None = None) -> list[LaunchProfile]:
+    """Return the launches that the filters name. Raises NoMatchError that lists what there is."""
+    chosen = list(report.launches)
+    if kernel is not None:
+        try:
+            pattern = re.compile(kernel)
+        except re.error as error:
+            raise UsageError(f"--kernel {kernel!r} is not a regular expression ({error})") from None
+        # The function name, not the demangled one: a pattern must not hit a template argument by accident.
+        chosen = [x for x in chosen if pattern.search(x.kernel)]
+        if not chosen:
+            names: dict[str, int] = {}
+            for x in report.launches:
+                names[x.kernel] = names.get(x.kernel, 0) + 1
+            listed = ", ".join(f"{name} ({n})" for name, n in list(names.items())[:8])
+            more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+            raise NoMatchError(f"{report.path}: no kernel name matches {kernel!r}; there are {listed}{more}")
+    if launch is not None:
+        wanted = [x for x in chosen if x.index == launch]
+        if not wanted:
+            have = ", ".join(str(x.index) for x in chosen[:12]) + (", ..." if len(chosen) > 12 else "")
+            raise NoMatchError(f"{report.path}: there is no launch {launch}; there are {have}")
+        chosen = wanted
+    return chosen
+
+
+def console_for(stream: Any = None) -> Console:
+    """Return a rich console: at most 100 columns, plain text when the output is no terminal."""
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False, emoji=False, markup=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 80
+    console.width = max(60, min(console.width, 100))
+    return console
+
+
+def emit(
+    form: str,
+    output: str | None,
+    *,
+    document: Callable[[], dict[str, Any]],
+    rows: Callable[[], list[dict[str, Any]]],
+    frame: Callable[[], pd.DataFrame],
+    markdown: Callable[[], str],
+    draw: Callable[[Console], None],
+) -> None:
+    """Write a result in the form asked for, to stdout or to a file that appears only when it is complete."""
+    from profiler import export
+
+    if form == "parquet":
+        if output is None:
+            raise UsageError("--format parquet writes a file: add --output FILE")
+        export.write_parquet(frame(), output)
+        return
+    if form == "table" and output is None:
+        draw(console_for())
+        return
+    if form == "json":
+        text = export.to_json(document())
+    elif form == "csv":
+        text = export.to_csv(rows())
+    elif form == "markdown":
+        text = markdown()
+    else:
+        import io
+
+        buffer = io.StringIO()
+        draw(console_for(buffer))
+        text = buffer.getvalue()
+    if output is not None:
+        export.write_text(text, output)
+    else:
+        sys.stdout.write(text)

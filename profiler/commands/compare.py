@@ -1,0 +1,124 @@
+"""``cyinst compare``: explain the change in time between two launches."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from profiler.commands import common
+from profiler.errors import NoMatchError, NotComparableError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command(name="compare")
+@click.argument("before", type=click.Path())
+@click.argument("after", type=click.Path())
+@click.option("--launch", metavar="A:B", help="Compare launch A of BEFORE with launch B of AFTER.")
+@click.option("--kernel", metavar="REGEX", help="Only launches whose kernel function name matches.")
+@click.option(
+    "--pair", "pair_by", type=click.Choice(["auto", "kernel", "nvtx"]), default="auto", show_default=True,
+    help="How launches find their partner.",
+)  # fmt: skip
+@click.option("--per-work", is_flag=True, help="Compare times per declared GMAC (launches of different work).")
+@click.option("--force", is_flag=True, help="Explain even what must not be compared; the reasons stay visible.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Explain the N largest changes [default: 1].")
+@common.work_options
+@common.output_options
+def command(
+    before: str,
+    after: str,
+    launch: str | None,
+    kernel: str | None,
+    pair_by: str,
+    per_work: bool,
+    force: bool,
+    limit: int | None,
+    macs: tuple[str, ...],
+    gemm: tuple[str, ...],
+    form: str,
+    output: str | None,
+) -> None:
+    """Explain the change in time from BEFORE to AFTER, two Nsight Compute reports (.ncu-rep).
+
+    Splits the change exactly into instructions (by opcode class), cycles per instruction (by warp state), active
+    warps, active share and clock. --gemm or --macs given twice declare the work of BEFORE and of AFTER.
+    """
+    work = common.parse_work(macs, gemm)
+    if len(work) > 2:
+        raise UsageError("compare takes the work of two launches: give --macs or --gemm once or twice")
+    run(before, after, work, launch, kernel, pair_by, per_work, force, limit, form, output)
+
+
+def run(
+    before: str,
+    after: str,
+    work: list[common.Work],
+    launch: str | None = None,
+    kernel: str | None = None,
+    pair_by: str = "auto",
+    per_work: bool = False,
+    force: bool = False,
+    limit: int | None = None,
+    form: str = "table",
+    output: str | None = None,
+) -> None:
+    """Load, pair, explain and write; raises NotComparableError after writing when every pair was refused."""
+    from profiler import export
+    from profiler.accounting import account
+    from profiler.compare import explain
+    from profiler.pairing import pair_launches
+
+    indices = _launch_pair(launch)
+    reports = common.load_pair_for_books(before, after)
+    sides = [common.select(r, kernel, i) for r, i in zip(reports, indices, strict=True)]
+    if launch is not None:
+        pairs, left, right = [(sides[0][0], sides[1][0])], [], []
+    else:
+        pairs, left, right = pair_launches(*sides, by=pair_by)
+    if not pairs:
+        raise NoMatchError(
+            f"no launch of {before} pairs with one of {after} by {pair_by}: name them with --launch A:B"
+        )
+    declared = (work[0], work[-1]) if work else (None, None)
+    conditions = reports[0].conditions, reports[1].conditions
+    comparisons = [
+        explain(
+            account(b, declared[0]), account(a, declared[1]), conditions=conditions, per_work=per_work, force=force
+        )
+        for b, a in pairs
+    ]
+
+    def draw(console: Console) -> None:
+        from dashboards.terminal.compare import draw_comparisons
+
+        draw_comparisons(console, comparisons, (left, right), limit)
+
+    def markdown() -> str:
+        from dashboards.markdown import comparison_markdown
+
+        return comparison_markdown(comparisons)
+
+    common.emit(
+        form,
+        output,
+        document=lambda: export.comparisons_document(comparisons, (left, right)),
+        rows=lambda: export.comparison_rows(comparisons),
+        frame=lambda: export.comparison_frame(comparisons),
+        markdown=markdown,
+        draw=draw,
+    )
+    if not force and all(c.refusals for c in comparisons):
+        raise NotComparableError(f"{comparisons[0].sentence} --force explains it all the same")
+
+
+def _launch_pair(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    found = re.fullmatch(r"(\d+)(?::(\d+))?", text)
+    if found is None:
+        raise UsageError(f"--launch takes A:B, two launch indices, not {text!r}")
+    return int(found[1]), int(found[2] or found[1])
