@@ -10,7 +10,12 @@ def time(ns: float | None, signed: bool = False) -> str:
     if ns is None:
         return DASH
     size = abs(ns)
-    for limit, scale, unit in ((1e3, 1.0, "ns"), (1e6, 1e3, "us"), (1e9, 1e6, "ms"), (float("inf"), 1e9, "s")):
+    for limit, scale, unit in (
+        (1e3, 1.0, "ns"),
+        (1e6, 1e3, "us"),
+        (1e9, 1e6, "ms"),
+        (float("inf"), 1e9, "s"),
+    ):
         if size < limit or unit == "s":
             return f"{_digits(ns / scale, signed)} {unit}"
     raise AssertionError

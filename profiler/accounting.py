@@ -61,9 +61,7 @@ def account(launch: LaunchProfile, work: Work | None = None) -> Account:
     elapsed = n(v.ELAPSED_CYCLES)
     if elapsed is None and duration is not None and clock is not None:
         elapsed, derived["elapsed_cycles"] = duration * 1e-9 * clock, "T * f"
-    states = {
-        s: value for s in WarpState if (value := n(s.counted_metric)) is not None
-    }
+    states = {s: value for s in WarpState if (value := n(s.counted_metric)) is not None}
     no_eligible = n(v.NO_ELIGIBLE)
     if no_eligible is None and rate is not None:
         no_eligible, derived["no_eligible_pct"] = 100.0 * (1.0 - rate), "1 - r"
@@ -131,9 +129,7 @@ def _samples(launch: LaunchProfile) -> Samples | None:
         return None
     return Samples(
         states=states,
-        not_issued={
-            s: round(x) for s in WarpState if (x := launch.number(s.sampled_not_issued_metric)) is not None
-        },
+        not_issued={s: round(x) for s in WarpState if (x := launch.number(s.sampled_not_issued_metric)) is not None},
         interval_cycles=launch.number(v.SAMPLE_INTERVAL),
         dropped_bytes=_integer(launch.number(v.SAMPLE_DROPPED)),
     )
@@ -155,9 +151,7 @@ def _issue_slots(no_eligible: float | None, samples: Samples | None) -> IssueSlo
 
 
 def _occupancy(launch: LaunchProfile) -> Occupancy:
-    limits = {
-        name: round(x) for name, spec in v.OCCUPANCY_LIMITS.items() if (x := launch.number(spec)) is not None
-    }
+    limits = {name: round(x) for name, spec in v.OCCUPANCY_LIMITS.items() if (x := launch.number(spec)) is not None}
     # A limit of zero means "does not apply" (barriers on older architectures).
     binding = {name: blocks for name, blocks in limits.items() if blocks > 0}
     least = min(binding.values(), default=0)

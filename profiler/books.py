@@ -97,7 +97,7 @@ class MemoryRow:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Tensor-core instructions and their MACs; ``macs`` is None if a shape is unknown (``unknown`` names the opcodes)."""
+    """Tensor-core instructions and their MACs; ``macs`` is None if the shape of an opcode is ``unknown``."""
 
     instructions: int
     macs: int | None
@@ -106,7 +106,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class PerWork:
-    """Costs per declared GMAC (1e9 multiply-accumulates). ``padding_waste_pct``: executed MACs that were not asked for."""
+    """Costs per declared GMAC (1e9 MACs). ``padding_waste_pct``: the executed MACs that nobody asked for."""
 
     work: Work
     instructions: float | None
@@ -266,9 +266,7 @@ class Account:
             Row("occupancy", "Waves Per SM", o.waves_per_sm, "", "counted"),
         ]
         r += [Row("opcode classes", c.value, n, "inst", "counted") for c, n in self.opcode_classes.items()]
-        r += [
-            Row("memory", _access_name(m.access), m.instructions, "inst", "counted") for m in self.memory
-        ]
+        r += [Row("memory", m.access.name, m.instructions, "inst", "counted") for m in self.memory]
         if self.tensor is not None:
             r.append(Row("tensor", "Tensor Instructions", self.tensor.instructions, "inst", "counted"))
             r.append(Row("tensor", "Executed MACs", self.tensor.macs, "MAC", "derived"))
@@ -300,11 +298,6 @@ class Account:
 
         table = self.to_frame().drop(columns=["launch", "kernel"]).to_html(index=False, na_rep="")
         return f"<p><b>{escape(self.launch.kernel)}</b>: {escape(self.bound.sentence)}</p>{table}"
-
-
-def _access_name(access: MemoryAccess) -> str:
-    width = "" if access.bits is None else f" {access.bits} bit"
-    return f"{access.space} {access.kind}{width}"
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:

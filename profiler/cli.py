@@ -52,8 +52,9 @@ def main() -> None:
     except CyinstError as error:
         sys.exit(_fail(str(error), error.exit_code))
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        context = getattr(error, "ctx", None)
+        usage = f" (see {context.command_path} --help)" if context is not None else ""
+        sys.exit(_fail(" ".join(error.format_message().split()) + usage, error.exit_code))
     except (click.Abort, KeyboardInterrupt):
         sys.exit(_fail("interrupted", 130))
     except BrokenPipeError:

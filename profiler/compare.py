@@ -27,7 +27,13 @@ SMALL_CHANGE_PCT = 2.0
 CLOCK_CHANGE_PCT = 2.0
 WORK_CHANGE = 0.01
 
-INSTRUCTIONS, LATENCY, WARPS, ACTIVE, CLOCK = "instructions", "cy/inst", "active warps", "active share", "clock"
+INSTRUCTIONS, LATENCY, WARPS, ACTIVE, CLOCK = (
+    "instructions",
+    "cy/inst",
+    "active warps",
+    "active share",
+    "clock",
+)
 RATE = "cycles per issue"
 
 
@@ -79,7 +85,7 @@ class Comparison:
 
     @property
     def delta_ns(self) -> float | None:
-        """after - before."""
+        """Time after minus time before."""
         return None if self.before_ns is None or self.after_ns is None else self.after_ns - self.before_ns
 
     @property
@@ -88,7 +94,7 @@ class Comparison:
         return None if self.delta_ns is None or not self.before_ns else 100.0 * self.delta_ns / self.before_ns
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the terms and the remainder as a DataFrame: factor, detail, delta_ns, share_pct, before, after, unit."""
+        """Return the terms and the remainder as a DataFrame with the fields of Term as columns."""
         import pandas as pd
 
         columns = list(Term.__dataclass_fields__)
@@ -145,7 +151,9 @@ def explain(
     """Check and explain; refusals are returned, not raised (and leave ``terms`` empty unless ``force``)."""
     refusals = _refusals(before, after, conditions, per_work)
     scale = _scales(before, after, per_work)
-    times = tuple(None if t is None else t / s for t, s in zip((before.duration_ns, after.duration_ns), scale, strict=True))
+    times = tuple(
+        None if t is None else t / s for t, s in zip((before.duration_ns, after.duration_ns), scale, strict=True)
+    )
     factors: list[Term] = []
     terms: list[Term] = []
     missing: list[NotCollected] = []
@@ -210,7 +218,10 @@ def _decompose(
             first, second = parts[0].get(detail, 0.0), parts[1].get(detail, 0.0)
             leaves.append(Term(name, detail, part, _share(part, delta), first, second, unit))
 
-    issued = tuple(None if x.issued_per_scheduler is None else x.issued_per_scheduler / s for x, s in zip((b, a), scale, strict=True))
+    issued = tuple(
+        None if x.issued_per_scheduler is None else x.issued_per_scheduler / s
+        for x, s in zip((b, a), scale, strict=True)
+    )
     add(INSTRUCTIONS, (issued[0], issued[1]), "inst/scheduler", v.INST_ISSUED, _instruction_parts(b, a, scale))
     latency = (b.warp_cycles_per_issued_instruction, a.warp_cycles_per_issued_instruction)
     if None in latency and b.issue_rate and a.issue_rate:
@@ -249,19 +260,15 @@ def _state_parts(b: Account, a: Account) -> tuple[Mapping[str, float], Mapping[s
     """Cycles by warp state plus the residual of the sum, None unless both sides have the states."""
     if not (b.states and a.states):
         return None
-    parts = []
-    for x in (b, a):
-        parts.append({s.value: c for s, c in x.states.items()} | {"residual": x.residual_cycles or 0.0})
-    return parts[0], parts[1]
+    before, after = ({s.value: c for s, c in x.states.items()} | {"residual": x.residual_cycles or 0.0} for x in (b, a))
+    return before, after
 
 
 def _share(part: float, delta: float | None) -> float | None:
     return 100.0 * part / delta if delta else None
 
 
-def _refusals(
-    b: Account, a: Account, conditions: tuple[Conditions, Conditions] | None, per_work: bool
-) -> list[Issue]:
+def _refusals(b: Account, a: Account, conditions: tuple[Conditions, Conditions] | None, per_work: bool) -> list[Issue]:
     found = []
     devices = b.launch.device, a.launch.device
     if devices[0].name != devices[1].name or devices[0].cc != devices[1].cc:
@@ -292,7 +299,9 @@ def _cautions(b: Account, a: Account, conditions: tuple[Conditions, Conditions] 
             ("cache_control", "cache control"),
             ("replay_mode", "replay mode"),
         ):
-            sides = [side for side, c in zip(("before", "after"), conditions, strict=True) if getattr(c, name).value is None]
+            sides = [
+                side for side, c in zip(("before", "after"), conditions, strict=True) if getattr(c, name).value is None
+            ]
             if sides:
                 found.append(Issue(name, f"{label} is not recorded in {' and '.join(sides)}"))
         for name, label in (("ncu_version", "ncu"), ("driver_version", "driver")):
@@ -310,7 +319,7 @@ def _cautions(b: Account, a: Account, conditions: tuple[Conditions, Conditions] 
         text = f"the tensor cores executed {done[0] / 1e9:.4g} against {done[1] / 1e9:.4g} GMAC: is it the same work?"
         found.append(Issue("executed-work", text))
     if b.duration_ns and a.duration_ns and abs(a.duration_ns / b.duration_ns - 1) * 100 < SMALL_CHANGE_PCT:
-        text = f"the change is under {SMALL_CHANGE_PCT:.0f} %: one profiled launch each cannot decide it; time both, interleaved"
+        text = f"a change under {SMALL_CHANGE_PCT:.0f} % is not decided by one profiled launch each: time both, interleaved"
         found.append(Issue("small-change", text))
     return found
 
@@ -320,7 +329,7 @@ def _sentence(c: Comparison) -> str:
     if c.refusals and not c.factors:
         return "Not comparable: " + "; ".join(r.text for r in c.refusals) + "."
     if c.before_ns is None or c.after_ns is None or c.delta_pct is None:
-        return "The duration was not collected on both sides (ncu --section SpeedOfLight), so there is no change to explain."
+        return "The duration was not collected on both sides (ncu --section SpeedOfLight): there is nothing to explain."
     times = c.after_ns / c.before_ns
     speed = f"{1 / times:.2f}x faster" if times < 1 else f"{times:.2f}x slower" if times > 1 else "no change"
     text = f"{c.delta_pct:+.1f} %, {speed}"
@@ -329,7 +338,11 @@ def _sentence(c: Comparison) -> str:
     ranked = sorted(c.factors, key=lambda t: -abs(t.delta_ns))
     main = ranked[0]
     parts = [f": {_phrase(main)} ({_pct(main.share_pct)} of the change"]
-    detail = max((t for t in c.terms if t.factor == main.factor and t.detail), key=lambda t: abs(t.delta_ns), default=None)
+    detail = max(
+        (t for t in c.terms if t.factor == main.factor and t.detail),
+        key=lambda t: abs(t.delta_ns),
+        default=None,
+    )
     parts.append(f", most of it {detail.detail})" if detail is not None else ")")
     others = [t for t in ranked[1:] if abs(t.share_pct or 0.0) >= 5.0]
     if others:

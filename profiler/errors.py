@@ -1,4 +1,4 @@
-"""What can go wrong, by kind. Each error is one line that says what, where and what to do; the kind is the exit code."""
+"""What can go wrong, by kind. An error is one line: what, where, what to do; its kind is the exit code."""
 
 from __future__ import annotations
 

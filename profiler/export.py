@@ -99,7 +99,12 @@ def launch_document(a: Account) -> dict[str, Any]:
         "opcodes": dict(a.opcodes) or None,
         "opcode_classes": {c.value: n for c, n in a.opcode_classes.items()} or None,
         "memory_accesses": [
-            {"space": m.access.space, "kind": m.access.kind, "bits": m.access.bits, "instructions": m.instructions}
+            {
+                "space": m.access.space,
+                "kind": m.access.kind,
+                "bits": m.access.bits,
+                "instructions": m.instructions,
+            }
             for m in a.memory
         ]
         if a.opcodes
@@ -276,7 +281,12 @@ def _finding(f: Finding) -> dict[str, Any]:
     def evidence(e: Evidence) -> dict[str, Any]:
         return {"metric": e.metric, "value": e.value, "unit": e.unit}
 
-    return {"rule": f.rule, "severity": f.severity, "text": f.text, "evidence": [evidence(e) for e in f.evidence]}
+    return {
+        "rule": f.rule,
+        "severity": f.severity,
+        "text": f.text,
+        "evidence": [evidence(e) for e in f.evidence],
+    }
 
 
 def _not_collected(missing: Sequence[NotCollected]) -> list[dict[str, str]]:

@@ -40,12 +40,12 @@ def bound_of(a: Account) -> Bound:
             f"Too small to fill the GPU: {blocks} block{'s' * (blocks != 1)} on {sms} SMs leave {sms - blocks} idle."
             + _slots_clause(a),
         )
-    units = {name: pct for name in _UNIT_NAMES if (pct := a.throughputs_pct.get(name)) is not None}
-    top = max(units, key=lambda name: units[name], default=None)
-    if top is not None and units[top] >= HIGH_THROUGHPUT_PCT:
-        kind = "compute" if top == "sm" else top
-        word = "Compute" if top == "sm" else "Memory"
-        return Bound(kind, f"{word} bound: {_UNIT_NAMES[top]} ran at {units[top]:.0f} % of peak.{_slots_clause(a)}")
+    busiest = _busiest_unit(a)
+    if busiest is not None and busiest[1] >= HIGH_THROUGHPUT_PCT:
+        unit, pct = busiest
+        kind = "compute" if unit == "sm" else unit
+        word = "Compute" if unit == "sm" else "Memory"
+        return Bound(kind, f"{word} bound: {_UNIT_NAMES[unit]} ran at {pct:.0f} % of peak.{_slots_clause(a)}")
     if a.no_eligible_pct is None:
         return Bound("unknown", f"{_top_unit_sentence(a)} {_what_to_collect(a)}")
     if a.no_eligible_pct < NO_ELIGIBLE_MATTERS_PCT:
@@ -75,14 +75,21 @@ def _slots_clause(a: Account) -> str:
     return f"{text}; the largest stall is {state.value} ({state.meaning}){share}."
 
 
-def _top_unit_sentence(a: Account) -> str:
+def _busiest_unit(a: Account) -> tuple[str, float] | None:
+    """Return (key of ``_UNIT_NAMES``, per cent of peak) of the busiest unit, None when none was collected."""
     units = {name: pct for name in _UNIT_NAMES if (pct := a.throughputs_pct.get(name)) is not None}
-    if not units:
+    return max(units.items(), key=lambda item: item[1]) if units else None
+
+
+def _top_unit_sentence(a: Account) -> str:
+    busiest = _busiest_unit(a)
+    if busiest is None:
         return "What bounds it cannot be told from what was collected."
-    top = max(units, key=lambda name: units[name])
-    if units[top] < LOW_THROUGHPUT_PCT:
-        return f"No unit is busy (the most, {_UNIT_NAMES[top]}, at {units[top]:.0f} %), so it waits; for what was not collected."
-    return f"{_UNIT_NAMES[top][0].upper()}{_UNIT_NAMES[top][1:]} ran at {units[top]:.0f} % of peak; what warps wait for was not collected."
+    unit, pct = busiest
+    if pct < LOW_THROUGHPUT_PCT:
+        return f"It waits: no unit is busy ({_UNIT_NAMES[unit]} most, {pct:.0f} %). For what was not collected."
+    name = _UNIT_NAMES[unit]
+    return f"{name[0].upper()}{name[1:]} ran at {pct:.0f} % of peak; what warps wait for was not collected."
 
 
 def _what_to_collect(a: Account) -> str:
@@ -121,13 +128,14 @@ def _stall_lever(a: Account) -> list[Finding]:
         f"With the same instructions, removing every {state.value} stall wins at most {lost.value:.1f} ± "
         f"{lost.standard_error:.1f} % of the active cycles: the issue slots that were empty in it."
     )
-    unit = max(_UNIT_NAMES, key=lambda name: a.throughputs_pct.get(name) or 0.0)
-    busy = a.throughputs_pct.get(unit) or 0.0
-    if 100.0 - busy < lost.value:
+    unit, busy = _busiest_unit(a) or ("", 0.0)
+    headroom = max(0.0, 100.0 - busy)
+    if headroom < lost.value:
         # Empty slots that wait for a saturated unit cannot be won by hiding the wait.
         text = (
-            f"{state.value} emptied {lost.value:.1f} ± {lost.standard_error:.1f} of 100 issue slots, but {_UNIT_NAMES[unit]} "
-            f"already ran at {busy:.0f} % of peak: without less work for it, at most {max(0.0, 100.0 - busy):.0f} % can be won."
+            f"{state.value} emptied {lost.value:.1f} ± {lost.standard_error:.1f} of 100 issue slots, but "
+            f"{_UNIT_NAMES[unit]} already ran at {busy:.0f} % of peak: without less work for it, at most "
+            f"{headroom:.0f} % can be won."
         )
         evidence.append(Evidence(f"{unit} throughput", busy, "%"))
     return [Finding("stall-ceiling", "lever", text, tuple(evidence))]
@@ -140,7 +148,10 @@ def _narrow_loads(a: Account) -> list[Finding]:
     narrow = sum(m.instructions for m in loads if m.access.bits is not None and m.access.bits < 32)
     if not total or narrow < NARROW_LOAD_SHARE * total:
         return []
-    text = f"{narrow:,} of {total:,} global load instructions move 8 or 16 bits a thread; one 128-bit load replaces 16 or 8."
+    text = (
+        f"{narrow:,} of {total:,} global load instructions move 8 or 16 bits a thread; "
+        "one 128-bit load replaces 16 or 8."
+    )
     evidence = [Evidence(v.OPCODES.name, narrow, "inst")]
     share = a.states.get(WarpState.LONG_SCOREBOARD)
     if share is not None and a.warp_cycles_per_issued_instruction:
@@ -194,7 +205,8 @@ def _imbalance(a: Account) -> list[Finding]:
     return [
         Finding(
             "active-share", "lever",
-            f"A scheduler had warps in {100 * share:.0f} % of the elapsed cycles; the rest is launch, tail or imbalance.",
+            f"A scheduler had warps in {100 * share:.0f} % of the elapsed cycles; "
+            "the rest is launch, tail or imbalance.",
             (Evidence("A/E", 100 * share, "%"),),
         )
     ]  # fmt: skip
@@ -207,8 +219,8 @@ def _occupancy(a: Account) -> list[Finding]:
     return [
         Finding(
             "occupancy-gap", "note",
-            f"Achieved occupancy {o.achieved_pct:.0f} % of a theoretical {o.theoretical_pct:.0f} %: blocks end early, or "
-            "there are too few.",
+            f"Achieved occupancy {o.achieved_pct:.0f} % of a theoretical {o.theoretical_pct:.0f} %: "
+            "blocks end early, or there are too few.",
             (
                 Evidence(v.ACHIEVED_OCCUPANCY.name, o.achieved_pct, "%"),
                 Evidence(v.THEORETICAL_OCCUPANCY.name, o.theoretical_pct, "%"),
@@ -285,7 +297,7 @@ def _dropped(a: Account) -> list[Finding]:
     return [
         Finding(
             "dropped-samples", "warning",
-            f"{dropped:,} bytes of samples were dropped: the buffer was full, so shares may lean to the launch's start.",
+            f"{dropped:,} bytes of samples were dropped, the buffer was full: shares may lean to the launch's start.",
             (Evidence(v.SAMPLE_DROPPED.name, dropped, "byte"),),
         )
     ]  # fmt: skip

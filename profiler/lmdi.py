@@ -33,7 +33,10 @@ def factor_effect(total: tuple[float, float], factor: tuple[float, float]) -> fl
 
 
 def component_effects(
-    total: tuple[float, float], before: Mapping[Key, float], after: Mapping[Key, float], factor: tuple[float, float]
+    total: tuple[float, float],
+    before: Mapping[Key, float],
+    after: Mapping[Key, float],
+    factor: tuple[float, float],
 ) -> dict[Key, float]:
     """Split a factor's effect over the components that sum to it; a component absent on one side is zero there.
 

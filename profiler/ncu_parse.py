@@ -66,7 +66,7 @@ def load(
         raise ReportError(f"{path}: the reader did not finish within {seconds:.0f} s; {_ADVICE}") from None
     if child.returncode != 0 or not child.stdout:
         raise ReportError(f"{path}: the report is damaged: the reader {_death(child)}; {_ADVICE}")
-    answer = pickle.loads(child.stdout)  # noqa: S301 - written by our own child a moment ago
+    answer = pickle.loads(child.stdout)
     if isinstance(answer, Exception):
         raise answer
     assert isinstance(answer, Report)
@@ -100,7 +100,13 @@ def read(
             index = len(launches)
             try:
                 launch = _launch(
-                    one.action_by_idx(action_index), index, range_index, action_index, metrics, instances, sources
+                    one.action_by_idx(action_index),
+                    index,
+                    range_index,
+                    action_index,
+                    metrics,
+                    instances,
+                    sources,
                 )
             except Exception as error:
                 problems.append(f"launch {index} cannot be read ({_one_line(error)})")
@@ -269,7 +275,7 @@ def _death(child: subprocess.CompletedProcess[bytes]) -> str:
 
 def _serve() -> None:
     """Child side: a pickled request on stdin, a pickled Report or CyinstError on stdout."""
-    path, metrics, instances, sources = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - from our own parent
+    path, metrics, instances, sources = pickle.loads(sys.stdin.buffer.read())
     # The native library may print; stdout carries the answer alone.
     answer_to = os.dup(1)
     os.dup2(2, 1)

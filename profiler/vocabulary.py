@@ -116,7 +116,11 @@ _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 
 DURATION = MetricSpec("gpu__time_duration.sum", "Duration", "ns", "SpeedOfLight")
 CLOCK = MetricSpec(
-    "smsp__cycles_elapsed.avg.per_second", "SM Frequency", "Hz", "SpeedOfLight", ("gpc__cycles_elapsed.avg.per_second",)
+    "smsp__cycles_elapsed.avg.per_second",
+    "SM Frequency",
+    "Hz",
+    "SpeedOfLight",
+    ("gpc__cycles_elapsed.avg.per_second",),
 )
 ELAPSED_CYCLES = MetricSpec("smsp__cycles_elapsed.avg", "Elapsed Cycles Per Scheduler", "cycle", "SpeedOfLight")
 ACTIVE_CYCLES = MetricSpec("smsp__cycles_active.avg", "Active Cycles Per Scheduler", "cycle", "SchedulerStats")
@@ -136,9 +140,7 @@ ACTIVE_WARPS = MetricSpec(
 ELIGIBLE_WARPS = MetricSpec(
     "smsp__warps_eligible.avg.per_cycle_active", "Eligible Warps Per Scheduler", "warp", "SchedulerStats"
 )
-NO_ELIGIBLE = MetricSpec(
-    "smsp__issue_inst0.avg.pct_of_peak_sustained_active", "No Eligible", "%", "SchedulerStats"
-)
+NO_ELIGIBLE = MetricSpec("smsp__issue_inst0.avg.pct_of_peak_sustained_active", "No Eligible", "%", "SchedulerStats")
 WARP_LATENCY = MetricSpec(
     "smsp__average_warp_latency_per_inst_issued.ratio",
     "Warp Cycles Per Issued Instruction",
@@ -146,26 +148,29 @@ WARP_LATENCY = MetricSpec(
     "WarpStateStats",
 )
 THREADS_PER_INST = MetricSpec(
-    "smsp__thread_inst_executed_per_inst_executed.ratio", "Avg. Active Threads Per Warp", "thread", "WarpStateStats"
+    "smsp__thread_inst_executed_per_inst_executed.ratio",
+    "Avg. Active Threads Per Warp",
+    "thread",
+    "WarpStateStats",
 )
 SM_THROUGHPUT = MetricSpec(f"sm__throughput{_ELAPSED}", "Compute (SM) Throughput", "%", "SpeedOfLight")
-MEMORY_THROUGHPUT = MetricSpec(
-    f"gpu__compute_memory_throughput{_ELAPSED}", "Memory Throughput", "%", "SpeedOfLight"
-)
+MEMORY_THROUGHPUT = MetricSpec(f"gpu__compute_memory_throughput{_ELAPSED}", "Memory Throughput", "%", "SpeedOfLight")
 L1TEX_THROUGHPUT = MetricSpec(
     "l1tex__throughput.avg.pct_of_peak_sustained_active", "L1/TEX Cache Throughput", "%", "SpeedOfLight"
 )
 L2_THROUGHPUT = MetricSpec(f"lts__throughput{_ELAPSED}", "L2 Cache Throughput", "%", "SpeedOfLight")
 DRAM_THROUGHPUT = MetricSpec(
-    f"gpu__dram_throughput{_ELAPSED}", "DRAM Throughput", "%", "SpeedOfLight", (f"dram__throughput{_ELAPSED}",)
+    f"gpu__dram_throughput{_ELAPSED}",
+    "DRAM Throughput",
+    "%",
+    "SpeedOfLight",
+    (f"dram__throughput{_ELAPSED}",),
 )
 DRAM_BYTES = MetricSpec("dram__bytes.sum", "DRAM Bytes", "byte", "MemoryWorkloadAnalysis_Chart")
 ACHIEVED_OCCUPANCY = MetricSpec(
     "sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy", "%", "Occupancy"
 )
-THEORETICAL_OCCUPANCY = MetricSpec(
-    "sm__maximum_warps_per_active_cycle_pct", "Theoretical Occupancy", "%", "Occupancy"
-)
+THEORETICAL_OCCUPANCY = MetricSpec("sm__maximum_warps_per_active_cycle_pct", "Theoretical Occupancy", "%", "Occupancy")
 REGISTERS = MetricSpec("launch__registers_per_thread", "Registers Per Thread", "register/thread", "LaunchStats")
 SHARED_PER_BLOCK = MetricSpec("launch__shared_mem_per_block", "Shared Memory Per Block", "byte/block", "LaunchStats")
 WAVES = MetricSpec("launch__waves_per_multiprocessor", "Waves Per SM", "", "LaunchStats")
@@ -186,9 +191,7 @@ OPCODES = MetricSpec(
     "InstructionStats",
     ("sass__inst_executed_per_opcode_with_modifier_selective", "sass__inst_executed_per_opcode"),
 )
-SPILLS = MetricSpec(
-    "sass__inst_executed_register_spilling", "Register Spilling Instructions", "inst", "SourceCounters"
-)
+SPILLS = MetricSpec("sass__inst_executed_register_spilling", "Register Spilling Instructions", "inst", "SourceCounters")
 SAMPLE_COUNT = MetricSpec("smsp__pcsamp_sample_count", "Samples", "", "SourceCounters")
 SAMPLE_INTERVAL = MetricSpec("smsp__pcsamp_interval_cycles", "Sampling Interval", "cycle", "SourceCounters")
 SAMPLE_DROPPED = MetricSpec("smsp__pcsamp_dropped_bytes", "Dropped Samples", "byte", "SourceCounters")
@@ -200,9 +203,7 @@ DEVICE_CC_MINOR = "device__attribute_compute_capability_minor"
 DEVICE_SM_COUNT = "device__attribute_multiprocessor_count"
 DEVICE_SCHEDULERS = "device__attribute_num_schedulers_per_multiprocessor"
 DEVICE_ATTRIBUTES = (DEVICE_NAME, DEVICE_CC_MAJOR, DEVICE_CC_MINOR, DEVICE_SM_COUNT, DEVICE_SCHEDULERS)
-LAUNCH_DIMS = {
-    kind: tuple(f"launch__{kind}_dim_{axis}" for axis in "xyz") for kind in ("grid", "block", "cluster")
-}
+LAUNCH_DIMS = {kind: tuple(f"launch__{kind}_dim_{axis}" for axis in "xyz") for kind in ("grid", "block", "cluster")}
 
 STATE_SECTION = "WarpStateStats"
 SAMPLE_SECTION = "SourceCounters"

@@ -51,8 +51,13 @@ def shadow(before: float, after: float, full_scale: float, width: int, glyphs: G
 
 
 def span(start: float, end: float, full_scale: float, width: int, glyphs: Glyphs) -> Text:
-    """Return a floating bar of a waterfall from ``start`` to ``end``; light when the step goes down, dark when up."""
+    """Return a floating bar of a waterfall from ``start`` to ``end``; light when the step goes down, dark when up.
+
+    A step of less than a twentieth of a cell draws nothing.
+    """
     low, high = sorted((start, end))
+    if (high - low) / full_scale * width < 0.05:
+        return Text()
     first = max(0, min(width - 1, round(low / full_scale * width)))
     last = max(first + 1, min(width, round(high / full_scale * width)))
     down = end < start

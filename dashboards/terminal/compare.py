@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -57,7 +57,7 @@ def _pairs_table(comparisons: Sequence[Comparison]) -> Table:
             units.time(c.before.duration_ns),
             units.time(c.after.duration_ns),
             units.DASH if c.delta_pct is None else f"{c.delta_pct:+.1f} %",
-            "refused" if c.refusals and not c.factors else top.factor if top is not None else units.DASH,
+            "refused" if c.refusals and not c.factors else top.factor if top is not None and c.delta_ns else units.DASH,
         )
     return table
 
@@ -69,7 +69,7 @@ def comparison_parts(c: Comparison, glyphs: bars.Glyphs) -> Iterator[RenderableT
     yield _title("after", c.after)
     yield Text(c.sentence, "bold")
     for refusal in c.refusals:
-        yield Padding(Text.assemble(("refused ", "bold red"), refusal.text, (f" [{refusal.rule}]", "dim")), (0, 0, 0, 2))
+        yield _indented(Text.assemble(("refused ", "bold red"), refusal.text, (f" [{refusal.rule}]", "dim")))
     if c.factors:
         yield from _waterfall(c, glyphs)
         yield from _states(c, glyphs)
@@ -83,7 +83,7 @@ def comparison_parts(c: Comparison, glyphs: bars.Glyphs) -> Iterator[RenderableT
     if notes:
         yield Text()
     for note in notes:
-        yield Padding(Text.assemble(*note), (0, 0, 0, 2))
+        yield _indented(Text.assemble(*note))
 
 
 def _title(side: str, a: Account) -> Text:
@@ -111,11 +111,11 @@ def _waterfall(c: Comparison, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
         table.add_row(t.factor, units.microseconds(t.delta_ns, True), units.percent(t.share_pct), bar)
         level += t.delta_ns
     share = 100.0 * c.remainder_ns / c.delta_ns if c.delta_ns else None
-    bar = bars.span(level, c.after_ns, scale, WATERFALL, glyphs) if abs(share or 0.0) >= 0.05 else Text()
+    bar = bars.span(level, c.after_ns, scale, WATERFALL, glyphs)
     note = "remainder" if not c.not_collected else "not collected"
     table.add_row(note, units.microseconds(_tidy(c.remainder_ns), True), units.percent(_tidy(share)), bar)
     table.add_row("after", units.microseconds(c.after_ns), "", bars.plain(c.after_ns, scale, WATERFALL, glyphs))
-    yield table
+    yield _indented(table)
 
 
 def _states(c: Comparison, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
@@ -125,9 +125,9 @@ def _states(c: Comparison, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
     b, a = c.before.warp_cycles_per_issued_instruction, c.after.warp_cycles_per_issued_instruction
     legend = f"{glyphs.full} after, {glyphs.gone} gone, {glyphs.grown} grown"
     yield _heading(f"cy/inst {units.number(b)} -> {units.number(a)}, by warp state ({legend})")
-    ranked = sorted(leaves, key=lambda t: -max(t.before or 0.0, t.after or 0.0))
-    scale = max(ranked[0].before or 0.0, ranked[0].after or 0.0)
-    big = [t for t in ranked if max(t.before or 0.0, t.after or 0.0) >= 0.02 * scale]
+    ranked = sorted(leaves, key=lambda t: -_size(t))
+    scale = _size(ranked[0])
+    big = [t for t in ranked if _size(t) >= 0.02 * scale]
     small = [t for t in ranked if t not in big]
     table = _table(20, 16, 12, BAR)
     for t in big:
@@ -137,7 +137,7 @@ def _states(c: Comparison, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
         before, after = sum(t.before or 0.0 for t in small), sum(t.after or 0.0 for t in small)
         effect = units.microseconds(sum(t.delta_ns for t in small), True)
         table.add_row(f"{len(small)} smaller ones", f"{before:.3f} -> {after:.3f}", effect, "")
-    yield table
+    yield _indented(table)
 
 
 def _instructions(c: Comparison) -> Iterator[RenderableType]:
@@ -161,7 +161,22 @@ def _instructions(c: Comparison) -> Iterator[RenderableType]:
         share = sum(t.share_pct or 0.0 for t in small) if c.delta_ns else None
         name = f"{len(small)} smaller ones"
         table.add_row(name, "", units.microseconds(_tidy(effect), True), units.percent(_tidy(share)))
-    yield table
+    yield _indented(table)
+    if movers := opcode_movers(c.before.opcodes, c.after.opcodes):
+        shown = ", ".join(f"{o} {units.count(x)} -> {units.count(y)}" for o, x, y in movers)
+        yield _indented(Text(f"largest by opcode, whole launch: {shown}"))
+
+
+def _size(t: Term) -> float:
+    """The larger side of a leaf; a residual may be negative."""
+    return max(abs(t.before or 0.0), abs(t.after or 0.0))
+
+
+def opcode_movers(before: Mapping[str, int], after: Mapping[str, int], n: int = 5) -> list[tuple[str, int, int]]:
+    """Return (opcode, count before, count after) of the n opcodes whose executed count changed most."""
+    counts = [(o, before.get(o, 0), after.get(o, 0)) for o in {**before, **after}]
+    changed = [x for x in counts if x[1] != x[2]]
+    return sorted(changed, key=lambda x: (-abs(x[2] - x[1]), x[0]))[:n]
 
 
 def _shape(c: Comparison) -> Iterator[RenderableType]:
@@ -169,14 +184,22 @@ def _shape(c: Comparison) -> Iterator[RenderableType]:
     b, a = c.before, c.after
     rows = [
         ("No Eligible", units.percent(b.no_eligible_pct), units.percent(a.no_eligible_pct)),
-        ("SM throughput", units.percent(b.throughputs_pct.get("sm")), units.percent(a.throughputs_pct.get("sm"))),
-        ("achieved occupancy", units.percent(b.occupancy.achieved_pct), units.percent(a.occupancy.achieved_pct)),
+        (
+            "SM throughput",
+            units.percent(b.throughputs_pct.get("sm")),
+            units.percent(a.throughputs_pct.get("sm")),
+        ),
+        (
+            "achieved occupancy",
+            units.percent(b.occupancy.achieved_pct),
+            units.percent(a.occupancy.achieved_pct),
+        ),
         ("registers a thread", str(b.occupancy.registers_per_thread), str(a.occupancy.registers_per_thread)),
     ]
     known = [f"{name} {x} -> {y}" for name, x, y in rows if units.DASH not in (x, y) and "None" not in (x, y)]
     if known:
         yield Text()
-        yield Padding(Text(", ".join(known)), (0, 0, 0, 2))
+        yield _indented(Text(", ".join(known)))
 
 
 def _counts(t: Term) -> str:
@@ -194,16 +217,12 @@ def _heading(text: str) -> RenderableType:
 
 def _table(name: int, first: int, second: int, bar: int) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
-    table.add_column(width=1)
     table.add_column(width=name, no_wrap=True)
     table.add_column(width=first, justify="right", no_wrap=True)
     table.add_column(width=second, justify="right", no_wrap=True)
     table.add_column(width=bar, no_wrap=True)
-
-    add = table.add_row
-
-    def indented(*cells: RenderableType) -> None:
-        add("", *cells)
-
-    table.add_row = indented  # type: ignore[method-assign,assignment]
     return table
+
+
+def _indented(part: RenderableType) -> RenderableType:
+    return Padding(part, (0, 0, 0, 2))

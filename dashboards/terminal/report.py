@@ -20,7 +20,11 @@ SMALL_STATE = 0.005
 
 
 def draw_report(
-    console: Console, path: str, conditions: Conditions, accounts: Sequence[Account], details: Sequence[Account]
+    console: Console,
+    path: str,
+    conditions: Conditions,
+    accounts: Sequence[Account],
+    details: Sequence[Account],
 ) -> None:
     """Print the summary table when there are several launches, then the books of ``details``."""
     console.print(Text.assemble((path, "bold"), f"  {_conditions_line(conditions)}"), soft_wrap=False)
@@ -31,7 +35,9 @@ def draw_report(
             console.print(part)
     hidden = len(accounts) - len(details)
     if hidden and details:
-        console.print(Text(f"Books of the longest launch shown; --launch N shows another of the {len(accounts)}.", "dim"))
+        console.print(
+            Text(f"Books of the longest launch shown; --launch N shows another of the {len(accounts)}.", "dim")
+        )
 
 
 def _conditions_line(c: Conditions) -> str:
@@ -129,7 +135,13 @@ def _states(a: Account, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
         if value < SMALL_STATE * total:
             small += value
             continue
-        table.add_row("", state.value, f"{value:.3f}", f"{100 * value / total:.1f} %", bars.plain(value, top, BAR, glyphs))
+        table.add_row(
+            "",
+            state.value,
+            f"{value:.3f}",
+            f"{100 * value / total:.1f} %",
+            bars.plain(value, top, BAR, glyphs),
+        )
     table.add_row("", "smaller states", f"{small:.3f}", f"{100 * small / total:.1f} %", "")
     if a.residual_cycles is not None:
         note = "counters of different passes" if abs(a.residual_pct or 0.0) > 1.0 else ""
@@ -138,7 +150,7 @@ def _states(a: Account, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
 
 
 def _identity(a: Account) -> Iterator[RenderableType]:
-    if a.duration_ns is None and a.issued_per_scheduler is None:
+    if a.duration_ns is None or a.issued_per_scheduler is None:
         return
     yield _heading("Time = instructions * cy/inst / active warps / active share / clock")
     share = None if a.active_share is None else 100.0 * a.active_share
@@ -179,7 +191,7 @@ def _instructions(a: Account) -> Iterator[RenderableType]:
     shown = [f"{cls.value} {100 * n / executed:.1f} %" for cls, n in ranked if n >= 0.01 * executed]
     yield Padding(Text(", ".join(shown)), (0, 0, 0, 2))
     rows = [
-        f"{m.access.space} {m.access.kind}{f' {m.access.bits} bit' if m.access.bits else ''} {units.count(m.instructions)}"
+        f"{m.access.name} {units.count(m.instructions)}"
         for m in sorted(a.memory, key=lambda m: -m.instructions)
         if m.instructions
     ]

@@ -27,15 +27,20 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "-o", "--output", type=click.Path(dir_okay=False), help="Write to a file, whole or not at all."
     )(command)
     return click.option(
-        "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="Output format."
+        "--format",
+        "form",
+        type=click.Choice(FORMATS),
+        default="table",
+        show_default=True,
+        help="Output format.",
     )(command)
 
 
 def work_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --macs and --gemm."""
-    command = click.option(
-        "--gemm", multiple=True, metavar="M,N,K", help="Declared work as matrix sizes: M*N*K MACs."
-    )(command)
+    command = click.option("--gemm", multiple=True, metavar="M,N,K", help="Declared work as matrix sizes: M*N*K MACs.")(
+        command
+    )
     return click.option("--macs", multiple=True, metavar="N", help="Declared work in MACs, e.g. 33.78e9.")(command)
 
 

@@ -13,6 +13,8 @@ from profiler.errors import NoMatchError, NotComparableError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from profiler.model import LaunchProfile, Work
+
 
 @click.command(name="compare")
 @click.argument("before", type=click.Path())
@@ -56,7 +58,7 @@ def command(
 def run(
     before: str,
     after: str,
-    work: list[common.Work],
+    work: list[Work],
     launch: str | None = None,
     kernel: str | None = None,
     pair_by: str = "auto",
@@ -75,19 +77,23 @@ def run(
     indices = _launch_pair(launch)
     reports = common.load_pair_for_books(before, after)
     sides = [common.select(r, kernel, i) for r, i in zip(reports, indices, strict=True)]
+    left: list[LaunchProfile] = []
+    right: list[LaunchProfile] = []
     if launch is not None:
-        pairs, left, right = [(sides[0][0], sides[1][0])], [], []
+        pairs = [(sides[0][0], sides[1][0])]
     else:
-        pairs, left, right = pair_launches(*sides, by=pair_by)
+        pairs, left, right = pair_launches(sides[0], sides[1], by=pair_by)
     if not pairs:
-        raise NoMatchError(
-            f"no launch of {before} pairs with one of {after} by {pair_by}: name them with --launch A:B"
-        )
+        raise NoMatchError(f"no launch of {before} pairs with one of {after} by {pair_by}: name them with --launch A:B")
     declared = (work[0], work[-1]) if work else (None, None)
     conditions = reports[0].conditions, reports[1].conditions
     comparisons = [
         explain(
-            account(b, declared[0]), account(a, declared[1]), conditions=conditions, per_work=per_work, force=force
+            account(b, declared[0]),
+            account(a, declared[1]),
+            conditions=conditions,
+            per_work=per_work,
+            force=force,
         )
         for b, a in pairs
     ]
