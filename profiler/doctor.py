@@ -13,17 +13,19 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from glob import glob
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from profiler import __version__
 
 Group = Literal["reading", "capturing"]
 Status = Literal["ok", "missing", "problem", "unknown"]
 Version = tuple[int, ...]
+Gpu = tuple[str, Version, bool]  # name, compute capability (empty: unknown), MIG
 
 SCHEMA = "cyinst.doctor/1"
 TIMEOUT = 10.0
@@ -35,21 +37,14 @@ _BRANCHES: tuple[tuple[Version, str, int], ...] = (
     ((2025, 1), "12.8", 570), ((2025, 2), "12.9", 575), ((2025, 3), "13.0", 580),
 )  # fmt: skip
 _NCU_PLACES = (
-    "/usr/local/cuda*/bin/ncu",
-    "/opt/nvidia/nsight-compute/*/ncu",
-    "/usr/local/NVIDIA-Nsight-Compute*/ncu",
-    "/usr/lib/nsight-compute/ncu",
-    r"C:\Program Files\NVIDIA Corporation\Nsight Compute *\ncu.bat",
-)
-# Who may hold the counters, by the name in /proc/<pid>/comm, and how to make it let go.
-_PAUSE = "dcgmi profile --pause (afterwards --resume)"
-_HOLDERS = {"nv-hostengine": _PAUSE, "dcgm-exporter": _PAUSE, "nsys": "wait for nsys", "ncu": "wait for the other ncu"}
+    "/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu", "/usr/local/NVIDIA-Nsight-Compute*/ncu",
+    "/usr/lib/nsight-compute/ncu", r"C:\Program Files\NVIDIA Corporation\Nsight Compute *\ncu.bat",
+)  # fmt: skip
+# Who may hold the counters, by the name in /proc/<pid>/comm.
+_HOLDERS = ("nv-hostengine", "dcgm-exporter", "nsys", "ncu")
 _UNRESTRICT = (
-    "put 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' into /etc/modprobe.d/nvidia-profiling.conf"
-    " and reload the driver or reboot"
+    "put 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' in /etc/modprobe.d/ncu.conf and reload the driver"
 )
-_PANEL = "in Windows' NVIDIA Control Panel: Developer > Manage GPU Performance Counters > allow all users"
-_NEEDS_GPU = ("driver for ncu", "MIG", "counters", "other profilers", "MPS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +115,9 @@ class System:
 
     def read_text(self, path: str) -> str | None:
         """Return the text of a file, None if it cannot be read."""
-        try:
+        with suppress(OSError):
             return Path(path).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return None
+        return None
 
     def which(self, name: str) -> str | None:
         """Return where PATH finds a program."""
@@ -135,46 +129,28 @@ class System:
 
     def package(self, distribution: str) -> str | None:
         """Return the version of an installed distribution."""
-        try:
+        with suppress(metadata.PackageNotFoundError):
             return metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            return None
+        return None
 
     def requirements(self) -> Sequence[str]:
         """Return what cyinst declares to need; empty when it runs without being installed."""
-        try:
+        with suppress(metadata.PackageNotFoundError):
             return metadata.requires("cyinst") or ()
-        except metadata.PackageNotFoundError:
-            return ()
+        return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(NamedTuple):
     """A program that answered ``--version`` as itself."""
 
     path: str
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Gpu:
-    name: str
-    capability: Version = ()
-    mig: bool = False
-
-
 def examine(system: System | None = None) -> Diagnosis:
     """Examine a machine, this one by default, and return what was found. Never raises for anything it finds."""
     system = system or System()
     return Diagnosis((*_reading(system), *_capturing(system)))
-
-
-def find_nvdisasm(system: System) -> Tool | None:
-    """Return nvdisasm: the newest that a PyPI wheel put beside the packages, or else the one on PATH."""
-    folders = [Path(root or ".") / "nvidia" / "*" / "bin" for root in system.path]
-    names = ("nvdisasm", "nvdisasm.exe", "*/nvdisasm.exe")
-    wheels = [path for folder in folders for name in names for path in system.glob(str(folder / name))]
-    return _newest(system, wheels, "disassembler") or _newest(system, [system.which("nvdisasm")], "disassembler")
 
 
 def find_ncu(system: System) -> tuple[Tool | None, bool]:
@@ -187,14 +163,23 @@ def find_ncu(system: System) -> tuple[Tool | None, bool]:
     return _newest(system, places, "Nsight Compute"), False
 
 
+def _ask(system: System, *command: str) -> tuple[bool, str]:
+    done = system.run(command)
+    if done is None or done.returncode < 0:
+        return False, "it cannot be started" if done is None else f"killed by signal {-done.returncode}"
+    if done.returncode == 0:
+        return True, done.stdout
+    said = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+    return False, said.splitlines()[-1].strip()
+
+
 def _newest(system: System, paths: Sequence[str | None], marker: str) -> Tool | None:
     found = []
     for path in dict.fromkeys(filter(None, paths)):
-        answer = system.run([path, "--version"])
+        runs, said = _ask(system, path, "--version")
         # The marker tells Nsight Compute's ncu from the other well-known ncu, npm-check-updates.
-        if answer is not None and answer.returncode == 0 and marker in answer.stdout:
-            version = re.search(r"\bV(?:ersion )?(\d+\.[\d.]*\d)", answer.stdout)
-            found.append(Tool(path, version[1] if version else "version unknown"))
+        if runs and marker in said:
+            found += [Tool(path, version) for version in re.findall(r"\bV(?:ersion )?(\d+\.[\d.]*\d)", said)[:1]]
     return max(found, key=lambda tool: _numbers(tool.version), default=None)
 
 
@@ -202,14 +187,13 @@ def _reading(system: System) -> Iterator[Check]:
     python, old = ".".join(map(str, system.python)), system.python < (3, 11)
     yield _read("Python", "problem" if old else "ok", python, "use Python 3.11 or newer" if old else None)
     yield _read("cyinst", "ok", __version__)
-    needed = [re.match(r"([\w.-]+)\s*>=\s*([\d.]+)", text) for text in system.requirements()]
-    minima = {m[1].lower().replace("_", "-"): m[2] for m in needed if m}
+    minima = dict(re.findall(r"(\w+)>=([\d.]+)", " ".join(system.requirements()).replace("-", "_")))
     yield _ncu_report(system, minima)
-    yield _nvdisasm(system, minima)
+    yield _nvdisasm(system)
     for name in ("pandas", "rich", "nvtx", "protobuf"):
         yield _package(system, minima, name)
     parquet = _package(system, minima, "pyarrow", install="cyinst[parquet]")
-    yield _read("pyarrow", parquet.status, f"{parquet.detail} (optional: Parquet)", parquet.remedy, required=False)
+    yield replace(parquet, detail=f"{parquet.detail} (optional: Parquet)", required=False)
 
 
 def _package(system: System, minima: Mapping[str, str], name: str, install: str | None = None) -> Check:
@@ -222,31 +206,28 @@ def _package(system: System, minima: Mapping[str, str], name: str, install: str 
 
 
 def _ncu_report(system: System, minima: Mapping[str, str]) -> Check:
-    installed = _package(system, minima, "ncu-report")
+    installed = _package(system, minima, "ncu_report")
     # In a child: the module is native and may take its process with it.
-    child = system.run([system.executable, "-P", "-c", "import ncu_report; print(ncu_report.__file__)"])
-    if child is not None and child.returncode == 0:
-        if installed.status == "missing":
-            # An Nsight Compute installation brings the module along, without a version that pip knows.
-            return _read("ncu_report", "ok", f"version unknown, {_last(child.stdout)}")
-        return _read("ncu_report", installed.status, installed.detail, installed.remedy)
+    works, said = _ask(system, system.executable, "-P", "-c", "import ncu_report")
     if installed.status == "missing":
-        return _read("ncu_report", "missing", installed.detail, installed.remedy)
-    detail = f"{installed.detail}, but its import fails: {_failure(child)}"
-    return _read("ncu_report", "problem", detail, "pip install --force-reinstall ncu-report")
+        # An Nsight Compute installation brings the module along, without a version that pip knows.
+        return _read("ncu_report", "ok", "imports, not installed by pip") if works else installed
+    detail = f"{installed.detail}, but its import fails: {said}"
+    return installed if works else _read("ncu_report", "problem", detail, "pip install --force-reinstall ncu-report")
 
 
-def _nvdisasm(system: System, minima: Mapping[str, str]) -> Check:
-    wheel = _package(system, minima, "nvidia-cuda-nvdisasm")
-    tool = find_nvdisasm(system)
+def _nvdisasm(system: System) -> Check:
+    # The newest that a wheel put beside the packages, or else the one on PATH.
+    folders = [Path(root or ".") / "nvidia" / "*" / "bin" for root in system.path]
+    names = ("nvdisasm", "nvdisasm.exe", "*/nvdisasm.exe")
+    wheels = [path for folder in folders for name in names for path in system.glob(str(folder / name))]
+    tool = _newest(system, wheels, "disassembler") or _newest(system, [system.which("nvdisasm")], "disassembler")
     if tool is not None:
-        old = wheel.status == "problem"
-        return _read(
-            "nvdisasm", wheel.status if old else "ok", f"{tool.version}, {tool.path}", wheel.remedy if old else None
-        )
-    if wheel.status == "missing":
-        return _read("nvdisasm", "missing", "not found", wheel.remedy)
-    detail = f"nvidia-cuda-nvdisasm {wheel.detail} is installed, but its program is gone or does not run"
+        return _read("nvdisasm", "ok", f"{tool.version}, {tool.path}")
+    version = system.package("nvidia-cuda-nvdisasm")
+    if version is None:
+        return _read("nvdisasm", "missing", "not found", "pip install nvidia-cuda-nvdisasm")
+    detail = f"nvidia-cuda-nvdisasm {version} is installed, but its program is gone or does not run"
     return _read("nvdisasm", "problem", detail, "pip install --force-reinstall nvidia-cuda-nvdisasm")
 
 
@@ -257,21 +238,23 @@ def _capturing(system: System) -> Iterator[Check]:
     driver, gpus, check = _driver(system, container)
     yield check
     if gpus:
-        yield _gpus(gpus, ncu)
+        yield from _gpus(gpus, ncu)
         yield _driver_for_ncu(driver, ncu)
-        yield _mig(gpus)
         yield _counters(system, driver, container)
         yield from _neighbours(system, container)
     else:
         remedy = "start the container with --gpus all" if container else "capture on a machine with an NVIDIA GPU"
         yield _capture("GPU", "missing", "no GPU", remedy)
-        yield from (_capture(name, "unknown", "no GPU") for name in _NEEDS_GPU)
+        for name in ("MIG", "driver for ncu", "counters", "other profilers", "MPS"):
+            yield _capture(name, "unknown", "no GPU")
     nvcc = _newest(system, [system.which("nvcc"), *system.glob("/usr/local/cuda*/bin/nvcc")], "Cuda compiler")
-    found = f"{nvcc.version}, {nvcc.path}" if nvcc else None
-    yield _optional("nvcc", found, "install the CUDA toolkit")
-    cupy = (f"cupy-cuda{major}x" for major in (13, 12, 11))
-    found = next((f"{version} ({name})" for name in (*cupy, "cupy") if (version := system.package(name))), None)
-    yield _optional("CuPy", found, "pip install cupy-cuda13x (cupy-cuda12x for a driver older than 580)")
+    cupy = [(name, system.package(name)) for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy")]
+    for name, found, remedy in (
+        ("nvcc", f"{nvcc.version}, {nvcc.path}" if nvcc else None, "install the CUDA toolkit"),
+        ("CuPy", next((f"{version}, {name}" for name, version in cupy if version), None), "pip install cupy-cuda13x"),
+    ):
+        detail = f"{found or 'not found'} (optional: builds specimens)"
+        yield replace(_capture(name, "ok" if found else "missing", detail, None if found else remedy), required=False)
 
 
 def _ncu(system: System) -> tuple[Tool | None, Check]:
@@ -288,47 +271,48 @@ def _ncu(system: System) -> tuple[Tool | None, Check]:
     return tool, _capture("ncu", "problem", f"{tool.version}, {tool.path}, is not on PATH{note}", remedy)
 
 
-def _driver(system: System, container: str | None) -> tuple[str | None, tuple[_Gpu, ...], Check]:
+def _driver(system: System, container: str | None) -> tuple[str | None, tuple[Gpu, ...], Check]:
     # The kernel module names its version and its GPUs even where nvidia-smi is missing or fails.
-    module = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", system.read_text("/proc/driver/nvidia/version") or "")
-    version = module[1] if module else None
+    module = re.findall(r"Kernel Module.*?\s(\d+\.[\d.]+)", system.read_text("/proc/driver/nvidia/version") or "")
+    version = module[0] if module else None
     texts = [system.read_text(path) or "" for path in system.glob("/proc/driver/nvidia/gpus/*/information")]
-    gpus = tuple(_Gpu(model[1].strip()) for text in texts if (model := re.search(r"Model:(.+)", text)))
+    gpus: tuple[Gpu, ...] = tuple((name, (), False) for text in texts for name in re.findall(r"Model:\s*(.+)", text))
     smi = system.which("nvidia-smi") or next(iter(system.glob("/usr/lib/wsl/lib/nvidia-smi")), None)
-    if smi is None and version is None:
-        remedy = "start the container with --gpus all" if container else "install NVIDIA's driver"
-        return None, gpus, _capture("driver", "missing", "no NVIDIA driver found", remedy)
     if smi is None:
-        remedy = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-        remedy = remedy if container else "install the nvidia-smi of that driver"
-        return version, gpus, _capture("driver", "problem", f"{version}, without nvidia-smi", remedy)
+        detail = f"{version}, without nvidia-smi" if version else "no NVIDIA driver found"
+        remedy = "start the container with --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        remedy = remedy if container else "install NVIDIA's driver together with its nvidia-smi"
+        return version, gpus, _capture("driver", "problem" if version else "missing", detail, remedy)
     query = "--query-gpu=name,driver_version"
-    answer = system.run([smi, f"{query},compute_cap,mig.mode.current", "--format=csv,noheader"])
-    if answer is not None and "not a valid field" in answer.stdout + answer.stderr:
+    works, said = _ask(system, smi, f"{query},compute_cap,mig.mode.current", "--format=csv,noheader")
+    if not works and "not a valid field" in said:
         # Old drivers do not know the later two fields.
-        answer = system.run([smi, query, "--format=csv,noheader"])
-    if answer is None or answer.returncode != 0:
-        detail = f"{version or 'version unknown'}: nvidia-smi fails: {_failure(answer)}"
+        works, said = _ask(system, smi, query, "--format=csv,noheader")
+    if not works:
+        detail = f"{version or 'version unknown'}: nvidia-smi fails: {said}"
         remedy = "install or reload NVIDIA's driver; after an update of it, reboot"
         return version, gpus, _capture("driver", "problem", detail, remedy)
-    rows = [[*line.split(", "), "", ""] for line in answer.stdout.splitlines() if ", " in line]
-    gpus = tuple(_Gpu(row[0], _numbers(row[2]), row[3].strip() == "Enabled") for row in rows)
+    rows = [[*line.split(", "), "", ""] for line in said.splitlines() if ", " in line]
+    gpus = tuple((row[0], _numbers(row[2]), row[3].strip() == "Enabled") for row in rows)
     version = rows[0][1].strip() if rows else version
     return version, gpus, _capture("driver", "ok" if version else "unknown", version or "nvidia-smi sees no GPU")
 
 
-def _gpus(gpus: Sequence[_Gpu], ncu: Tool | None) -> Check:
-    counted = Counter(g.name + (f" ({'.'.join(map(str, g.capability))})" if g.capability else "") for g in gpus)
+def _gpus(gpus: Sequence[Gpu], ncu: Tool | None) -> Iterator[Check]:
+    counted = Counter(name + (f" ({'.'.join(map(str, cc))})" if cc else "") for name, cc, _ in gpus)
     detail = ", ".join(f"{n} x {name}" for name, n in counted.items())
-    best = max(g.capability for g in gpus)
+    best, remedy = max(cc for _, cc, _ in gpus), None
     if () < best < (7, 0):
-        detail = f"{detail}: current ncu supports compute capability 7.0 and newer"
-        return _capture("GPU", "problem", detail, "capture on a newer GPU")
+        detail, remedy = f"{detail}: current ncu supports 7.0 and newer", "capture on a newer GPU"
     # CUDA 13.0 dropped Volta. NVIDIA lists it as supported by ncu 2024.1, and no longer by current versions.
-    if () < best < (7, 5) and ncu is not None and _numbers(ncu.version) >= (2025, 3):
-        detail = f"{detail}: ncu {ncu.version} may no longer support Volta"
-        return _capture("GPU", "problem", detail, "use ncu 2025.2 (CUDA 12.9) or older")
-    return _capture("GPU", "ok", detail)
+    elif () < best < (7, 5) and ncu is not None and _numbers(ncu.version) >= (2025, 3):
+        detail, remedy = f"{detail}: ncu {ncu.version} may not support Volta", "use ncu 2025.2 (CUDA 12.9) or older"
+    yield _capture("GPU", "problem" if remedy else "ok", detail, remedy)
+    on = sum(mig for _, _, mig in gpus)
+    # NVIDIA's CUPTI documentation, "Multi-Instance GPU": isolated compute instances can be profiled.
+    detail = f"on for {on} of {len(gpus)}: an instance that shares its units with another may not be profiled"
+    remedy = "use a compute instance as large as its GPU instance, or a GPU without MIG"
+    yield _capture("MIG", "problem", detail, remedy) if on else _capture("MIG", "ok", "off")
 
 
 def _driver_for_ncu(driver: str | None, ncu: Tool | None) -> Check:
@@ -346,20 +330,12 @@ def _driver_for_ncu(driver: str | None, ncu: Tool | None) -> Check:
     return _capture("driver for ncu", "problem", detail, f"update the driver to {least} or newer, or use ncu {other}")
 
 
-def _mig(gpus: Sequence[_Gpu]) -> Check:
-    on = sum(g.mig for g in gpus)
-    if not on:
-        return _capture("MIG", "ok", "off")
-    # NVIDIA's CUPTI documentation, "Multi-Instance GPU": isolated compute instances can be profiled.
-    detail = f"on for {on} of {len(gpus)}: an instance that shares its units with another may not be profiled"
-    return _capture("MIG", "problem", detail, "use a compute instance as large as its GPU instance, or turn MIG off")
-
-
 def _counters(system: System, driver: str | None, container: str | None) -> Check:
     wsl = "microsoft" in (system.read_text("/proc/version") or "").lower()
     if wsl or system.platform == "win32":
         detail = f"{'WSL: ' if wsl else ''}the Windows driver decides who may read them"
-        return _capture("counters", "unknown", detail, _PANEL)
+        remedy = "in Windows' NVIDIA Control Panel: Developer > Manage GPU Performance Counters > allow all users"
+        return _capture("counters", "unknown", detail, remedy)
     # The option is NVreg_RestrictProfilingToAdminUsers; drivers show it under one name or the other.
     pattern = r"^(?:RmProfilingAdminOnly|(?:NVreg_)?RestrictProfilingToAdminUsers):\s*(\d)"
     restricted = re.search(pattern, system.read_text("/proc/driver/nvidia/params") or "", re.MULTILINE)
@@ -370,16 +346,12 @@ def _counters(system: System, driver: str | None, container: str | None) -> Chec
         return _capture("counters", "ok", "open to all users")
     if _administrator(system, driver):
         return _capture("counters", "ok", "for administrators only, and this process is one")
-    detail = "for administrators only (ERR_NVGPUCTRPERM): this is "
-    detail += "root without CAP_SYS_ADMIN" if system.euid == 0 else "an ordinary user"
-    if container is None:
-        return _capture("counters", "problem", detail, f"run under sudo; or, as administrator, {_UNRESTRICT}")
-    remedy = "start it as root with --cap-add=SYS_ADMIN"
-    if container == "Kubernetes":
-        remedy = "run it as root and add SYS_ADMIN to its securityContext.capabilities"
-    return _capture(
-        "counters", "problem", f"{detail} in a container ({container})", f"{remedy}; or on the host, {_UNRESTRICT}"
-    )
+    user = "root without the host's CAP_SYS_ADMIN" if system.euid == 0 else "an ordinary user"
+    where, host = (f" in a container ({container})", " on the host") if container else ("", "")
+    ways = {None: "run under sudo", "Kubernetes": "run as root with SYS_ADMIN in securityContext.capabilities.add"}
+    remedy = ways.get(container, "start the container as root with --cap-add=SYS_ADMIN")
+    detail = f"for administrators only (ERR_NVGPUCTRPERM): this is {user}{where}"
+    return _capture("counters", "problem", detail, f"{remedy}; or, as administrator{host}, {_UNRESTRICT}")
 
 
 def _administrator(system: System, driver: str | None) -> bool:
@@ -407,46 +379,27 @@ def _container(system: System) -> str | None:
 def _neighbours(system: System, container: str | None) -> Iterator[Check]:
     running = {(system.read_text(path) or "").strip() for path in system.glob("/proc/[0-9]*/comm")}
     held = [name for name in _HOLDERS if name in running]
-    remedy = "; ".join(dict.fromkeys(f"{_HOLDERS[name]}, or stop {name}" for name in held))
+    names, dcgm = ", ".join(held), "nv-hostengine" in held or "dcgm-exporter" in held
     # DCGM usually runs on the host, where a container does not see it.
     clear = "none running that this container can see" if container else "none running"
-    detail = f"{', '.join(held)} running: may hold the counters" if held else clear
-    yield _capture("other profilers", "problem" if held else "ok", detail, remedy or None)
+    remedy = f"{'dcgmi profile --pause (afterwards --resume)' if dcgm else 'wait for it to end'}, or stop {names}"
+    detail = f"{names} running: may hold the counters" if held else clear
+    yield _capture("other profilers", "problem" if held else "ok", detail, remedy if held else None)
     # A comm has 15 characters at most.
-    daemon = any(name.startswith("nvidia-cuda-mps") for name in running)
-    setting = next((name for name in sorted(system.environ) if name.startswith("CUDA_MPS_")), None)
-    if daemon or setting:
-        detail = "nvidia-cuda-mps-control runs" if daemon else f"{setting} is set"
-        remedy = "echo quit | nvidia-cuda-mps-control" if daemon else f"unset {setting}"
-        yield _capture("MPS", "problem", f"{detail}: work of other processes may run beside the kernel", remedy)
-    else:
-        yield _capture("MPS", "ok", "off")
+    mps = [f"{name} runs" for name in sorted(running) if name.startswith("nvidia-cuda-mps")]
+    mps += [f"{name} is set" for name in sorted(system.environ) if name.startswith("CUDA_MPS_")]
+    detail = f"{mps[0]}: work of other processes may run beside the kernel" if mps else "off"
+    remedy = "echo quit | nvidia-cuda-mps-control, and unset the CUDA_MPS_ variables"
+    yield _capture("MPS", "problem" if mps else "ok", detail, remedy if mps else None)
 
 
-def _read(name: str, status: Status, detail: str, remedy: str | None = None, required: bool = True) -> Check:
-    return Check(name, "reading", status, detail, remedy, required)
+def _read(name: str, status: Status, detail: str, remedy: str | None = None) -> Check:
+    return Check(name, "reading", status, detail, remedy)
 
 
 def _capture(name: str, status: Status, detail: str, remedy: str | None = None) -> Check:
     return Check(name, "capturing", status, detail, remedy)
 
 
-def _optional(name: str, found: str | None, remedy: str) -> Check:
-    detail = f"{found or 'not found'} (optional: builds specimens)"
-    return Check(name, "capturing", "ok" if found else "missing", detail, None if found else remedy, False)
-
-
 def _numbers(version: str) -> Version:
     return tuple(map(int, re.findall(r"\d+", version)))
-
-
-def _last(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-
-
-def _failure(process: subprocess.CompletedProcess[str] | None) -> str:
-    if process is None:
-        return "it cannot be started"
-    if process.returncode < 0:
-        return f"killed by signal {-process.returncode}"
-    return _last(process.stderr) or _last(process.stdout) or f"exit code {process.returncode}"

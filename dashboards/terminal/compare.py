@@ -162,9 +162,11 @@ def _instructions(c: Comparison) -> Iterator[RenderableType]:
         name = f"{len(small)} smaller ones"
         table.add_row(name, "", units.microseconds(_tidy(effect), True), units.percent(_tidy(share)))
     yield _indented(table)
-    if movers := opcode_movers(c.before.opcodes, c.after.opcodes):
-        shown = ", ".join(f"{o} {units.count(x)} -> {units.count(y)}" for o, x, y in movers)
-        yield _indented(Text(f"largest by opcode, whole launch: {shown}"))
+    accesses = [{m.access.name: m.instructions for m in x.memory} for x in (c.before, c.after)]
+    for name, counts in (("opcodes", (c.before.opcodes, c.after.opcodes)), ("memory", (accesses[0], accesses[1]))):
+        if moved := movers(*counts):
+            shown = ", ".join(f"{o} {units.count(x)} -> {units.count(y)}" for o, x, y in moved)
+            yield _indented(Text(f"{name} that changed most, whole launch: {shown}"))
 
 
 def _size(t: Term) -> float:
@@ -172,9 +174,9 @@ def _size(t: Term) -> float:
     return max(abs(t.before or 0.0), abs(t.after or 0.0))
 
 
-def opcode_movers(before: Mapping[str, int], after: Mapping[str, int], n: int = 5) -> list[tuple[str, int, int]]:
-    """Return (opcode, count before, count after) of the n opcodes whose executed count changed most."""
-    counts = [(o, before.get(o, 0), after.get(o, 0)) for o in {**before, **after}]
+def movers(before: Mapping[str, int], after: Mapping[str, int], n: int = 5) -> list[tuple[str, int, int]]:
+    """Return (name, count before, count after) of the n names whose executed count changed most."""
+    counts = [(name, before.get(name, 0), after.get(name, 0)) for name in {**before, **after}]
     changed = [x for x in counts if x[1] != x[2]]
     return sorted(changed, key=lambda x: (-abs(x[2] - x[1]), x[0]))[:n]
 
