@@ -48,7 +48,7 @@ def cli() -> None:
 def main() -> None:
     """Entry point: errors become one line on stderr and an exit code by kind."""
     try:
-        cli.main(standalone_mode=False)
+        cli.main(prog_name="cyinst", standalone_mode=False)
     except CyinstError as error:
         sys.exit(_fail(str(error), error.exit_code))
     except click.ClickException as error:

@@ -42,9 +42,7 @@ _NCU_PLACES = (
 )  # fmt: skip
 # Who may hold the counters, by the name in /proc/<pid>/comm.
 _HOLDERS = ("nv-hostengine", "dcgm-exporter", "nsys", "ncu")
-_UNRESTRICT = (
-    "put 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' in /etc/modprobe.d/ncu.conf and reload the driver"
-)
+_OPEN = "put 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' in /etc/modprobe.d/ncu.conf and reload the driver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +222,10 @@ def _nvdisasm(system: System) -> Check:
     tool = _newest(system, wheels, "disassembler") or _newest(system, [system.which("nvdisasm")], "disassembler")
     if tool is not None:
         return _read("nvdisasm", "ok", f"{tool.version}, {tool.path}")
-    version = system.package("nvidia-cuda-nvdisasm")
-    if version is None:
-        return _read("nvdisasm", "missing", "not found", "pip install nvidia-cuda-nvdisasm")
-    detail = f"nvidia-cuda-nvdisasm {version} is installed, but its program is gone or does not run"
-    return _read("nvdisasm", "problem", detail, "pip install --force-reinstall nvidia-cuda-nvdisasm")
+    wheel = system.package("nvidia-cuda-nvdisasm")
+    detail = f"wheel {wheel} is installed, but its program is gone or does not run" if wheel else "not found"
+    remedy = "pip install --force-reinstall nvidia-cuda-nvdisasm"
+    return _read("nvdisasm", "problem" if wheel else "missing", detail, remedy)
 
 
 def _capturing(system: System) -> Iterator[Check]:
@@ -243,7 +240,7 @@ def _capturing(system: System) -> Iterator[Check]:
         yield _counters(system, driver, container)
         yield from _neighbours(system, container)
     else:
-        remedy = "start the container with --gpus all" if container else "capture on a machine with an NVIDIA GPU"
+        remedy = "capture on a machine with an NVIDIA GPU" + (", in a container with --gpus all" if container else "")
         yield _capture("GPU", "missing", "no GPU", remedy)
         for name in ("MIG", "driver for ncu", "counters", "other profilers", "MPS"):
             yield _capture(name, "unknown", "no GPU")
@@ -272,16 +269,14 @@ def _ncu(system: System) -> tuple[Tool | None, Check]:
 
 
 def _driver(system: System, container: str | None) -> tuple[str | None, tuple[Gpu, ...], Check]:
-    # The kernel module names its version and its GPUs even where nvidia-smi is missing or fails.
+    # The kernel module tells its version, and device files the GPUs, even where nvidia-smi is missing or fails.
     module = re.findall(r"Kernel Module.*?\s(\d+\.[\d.]+)", system.read_text("/proc/driver/nvidia/version") or "")
     version = module[0] if module else None
-    texts = [system.read_text(path) or "" for path in system.glob("/proc/driver/nvidia/gpus/*/information")]
-    gpus: tuple[Gpu, ...] = tuple((name, (), False) for text in texts for name in re.findall(r"Model:\s*(.+)", text))
+    gpus: tuple[Gpu, ...] = (("NVIDIA GPU", (), False),) * len(system.glob("/dev/nvidia[0-9]*"))
     smi = system.which("nvidia-smi") or next(iter(system.glob("/usr/lib/wsl/lib/nvidia-smi")), None)
     if smi is None:
         detail = f"{version}, without nvidia-smi" if version else "no NVIDIA driver found"
-        remedy = "start the container with --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-        remedy = remedy if container else "install NVIDIA's driver together with its nvidia-smi"
+        remedy = "start the container with --gpus all" if container else "install NVIDIA's driver with nvidia-smi"
         return version, gpus, _capture("driver", "problem" if version else "missing", detail, remedy)
     query = "--query-gpu=name,driver_version"
     works, said = _ask(system, smi, f"{query},compute_cap,mig.mode.current", "--format=csv,noheader")
@@ -351,7 +346,7 @@ def _counters(system: System, driver: str | None, container: str | None) -> Chec
     ways = {None: "run under sudo", "Kubernetes": "run as root with SYS_ADMIN in securityContext.capabilities.add"}
     remedy = ways.get(container, "start the container as root with --cap-add=SYS_ADMIN")
     detail = f"for administrators only (ERR_NVGPUCTRPERM): this is {user}{where}"
-    return _capture("counters", "problem", detail, f"{remedy}; or, as administrator{host}, {_UNRESTRICT}")
+    return _capture("counters", "problem", detail, f"{remedy}; or, as administrator{host}, {_OPEN}")
 
 
 def _administrator(system: System, driver: str | None) -> bool:

@@ -1,7 +1,7 @@
 """.ncu-rep -> Report: the one door to NVIDIA's ``ncu_report`` module.
 
 ``load`` reads in a child process, because the native reader may die on a damaged file and must not take the caller
-with it; the child is this module run as a program. ``read`` does the work in the calling process.
+with it; the child runs ``_serve``. ``read`` does the work in the calling process.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def load(
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, known] if known else [root])}
     try:
         child = subprocess.run(
-            [sys.executable, "-P", "-m", "profiler.ncu_parse"],
+            [sys.executable, "-P", "-c", "from profiler.ncu_parse import _serve; _serve()"],
             input=request, capture_output=True, timeout=seconds, env=environment, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -303,8 +303,3 @@ def _bound_memory(size: int) -> None:
     if hard == resource.RLIM_INFINITY or limit < hard:
         resource.setrlimit(resource.RLIMIT_AS, (limit if soft == resource.RLIM_INFINITY else min(soft, limit), hard))
 
-
-if __name__ == "__main__":
-    from profiler import ncu_parse
-
-    ncu_parse._serve()

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,23 +63,29 @@ def parse_work(macs: Sequence[str], gemm: Sequence[str]) -> list[Work]:
     return found
 
 
-def load_for_books(path: str) -> Report:
-    """Read what the books need of a report, and say on stderr what of it could not be read."""
+def load_for_books(paths: Sequence[str], form: str) -> list[Report]:
+    """Read what the books need of each report, and say on stderr what of it could not be read.
+
+    Each read waits for a child process; meanwhile this process imports what it will analyse and draw with.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(len(paths)) as pool:
+        pending = [pool.submit(_load, path) for path in paths]
+        import_module("profiler.compare")
+        import_module("dashboards.terminal.compare" if form == "table" else "profiler.export")
+        reports = [one.result() for one in pending]
+    for report in reports:
+        for problem in report.problems:
+            click.echo(f"cyinst: {report.path}: {problem}", err=True)
+    return reports
+
+
+def _load(path: str) -> Report:
     from profiler.ncu_parse import load
     from profiler.vocabulary import metrics_for_accounting
 
-    report = load(path, metrics=metrics_for_accounting(), instances=False, sources=False)
-    for problem in report.problems:
-        click.echo(f"cyinst: {path}: {problem}", err=True)
-    return report
-
-
-def load_pair_for_books(before: str, after: str) -> list[Report]:
-    """Read two reports at once; each read waits on a child process, so threads suffice."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(load_for_books, (before, after)))
+    return load(path, metrics=metrics_for_accounting(), instances=False, sources=False)
 
 
 def shown_path(path: Path) -> str:

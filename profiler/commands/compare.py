@@ -75,7 +75,7 @@ def run(
     from profiler.pairing import pair_launches
 
     indices = _launch_pair(launch)
-    reports = common.load_pair_for_books(before, after)
+    reports = common.load_for_books([before, after], form)
     sides = [common.select(r, kernel, i) for r, i in zip(reports, indices, strict=True)]
     left: list[LaunchProfile] = []
     right: list[LaunchProfile] = []

@@ -40,7 +40,7 @@ def command(
     work = common.parse_work(macs, gemm)
     if len(work) > 1:
         raise UsageError("report takes the work of one launch: give --macs or --gemm once")
-    report = common.load_for_books(path)
+    (report,) = common.load_for_books([path], form)
     launches = common.select(report, kernel, launch)
     if limit is not None:
         longest = sorted(launches, key=lambda x: -(x.number("gpu__time_duration.sum") or 0.0))[:limit]
