@@ -285,8 +285,7 @@ def _driver(system: System, container: str | None) -> tuple[str | None, tuple[Gp
         works, said = _ask(system, smi, query, "--format=csv,noheader")
     if not works:
         detail = f"{version or 'version unknown'}: nvidia-smi fails: {said}"
-        remedy = "install or reload NVIDIA's driver; after an update of it, reboot"
-        return version, gpus, _capture("driver", "problem", detail, remedy)
+        return version, gpus, _capture("driver", "problem", detail, "reload NVIDIA's driver (reboot), or reinstall it")
     rows = [[*line.split(", "), "", ""] for line in said.splitlines() if ", " in line]
     gpus = tuple((row[0], _numbers(row[2]), row[3].strip() == "Enabled") for row in rows)
     version = rows[0][1].strip() if rows else version

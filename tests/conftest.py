@@ -66,7 +66,7 @@ def load_once() -> Callable[[Path], Report]:
     return read_once
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def corpus_file(request: pytest.FixtureRequest) -> Path:
     """One file of the corpus (a test that asks for it runs once for each file)."""
     if request.param is None:
@@ -74,7 +74,7 @@ def corpus_file(request: pytest.FixtureRequest) -> Path:
     return request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def report_path(request: pytest.FixtureRequest) -> Path:
     """One readable report: each of the demo, of tests/captures and of the corpus."""
     if request.param is None:
@@ -82,7 +82,7 @@ def report_path(request: pytest.FixtureRequest) -> Path:
     return request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def report(report_path: Path) -> Report:
     """The report of ``report_path``, read in this process."""
     return read_once(report_path)
@@ -95,7 +95,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for name, paths in (("corpus_file", corpus), ("report_path", own + readable)):
         if name in metafunc.fixturenames:
             ids = ["no-corpus" if p is None else p.name for p in paths]
-            metafunc.parametrize(name, paths, ids=ids, indirect=True)
+            metafunc.parametrize(name, paths, ids=ids, indirect=True, scope="module")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,23 +13,29 @@ STYLES: dict[doctor.Status, str] = {"ok": "green", "missing": "red", "problem": 
 
 
 def draw(diagnosis: doctor.Diagnosis) -> RenderableType:
-    """Return the checks by group; status is a word as well as a colour, and wraps to the width of the console."""
+    """Return the checks by group; the status is a word as well as a colour, and long text wraps under itself."""
     parts: list[RenderableType] = []
     for group, title in TITLES.items():
         parts.append(Text.assemble((title, "bold"), f": {verdict(diagnosis, group)}"))
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-        table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
         for check in diagnosis.checks:
             if check.group == group:
-                # What is optional is no obstacle: it is not drawn as one.
-                style = STYLES[check.status] if check.required or check.status == "ok" else "yellow"
-                table.add_row(Text(f"  {check.status}", style), check.name, Text(check.detail))
+                # What is optional is no obstacle, and not drawn as one.
+                style = "yellow" if check.status != "ok" and not check.required else STYLES[check.status]
+                parts.append(_row((Text(check.status, style), 8), (Text(check.name), 16), Text(check.detail)))
                 if check.remedy:
-                    table.add_row("", "", Text(f"-> {check.remedy}", "bold" if check.obstacle else ""))
-        parts += [table, Text("")]
+                    parts.append(_row((Text(""), 8), (Text("->", style), 2), Text(check.remedy)))
+        parts.append(Text(""))
     return Group(*parts[:-1])
+
+
+def _row(first: tuple[Text, int], second: tuple[Text, int], rest: Text) -> Table:
+    row = Table.grid(padding=(0, 1, 0, 0))
+    row.add_column(width=1)
+    row.add_column(width=first[1], no_wrap=True)
+    row.add_column(width=second[1], no_wrap=True)
+    row.add_column(overflow="fold")
+    row.add_row("", first[0], second[0], rest)
+    return row
 
 
 def markdown(diagnosis: doctor.Diagnosis) -> str:

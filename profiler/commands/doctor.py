@@ -42,4 +42,4 @@ def command(form: str, capture: bool) -> None:
     obstacles = diagnosis.obstacles("reading") + (diagnosis.obstacles("capturing") if capture else ())
     if obstacles:
         names = ", ".join(check.name for check in obstacles)
-        raise MissingToolError(f"doctor: in the way: {names}; the remedies are listed above")
+        raise MissingToolError(f"doctor found obstacles: {names}; the remedies stand with the checks")
