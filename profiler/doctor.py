@@ -20,8 +20,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from profiler import __version__
-
 Group = Literal["reading", "capturing"]
 Status = Literal["ok", "missing", "problem", "unknown"]
 Version = tuple[int, ...]
@@ -184,7 +182,7 @@ def _newest(system: System, paths: Sequence[str | None], marker: str) -> Tool | 
 def _reading(system: System) -> Iterator[Check]:
     python, old = ".".join(map(str, system.python)), system.python < (3, 11)
     yield _read("Python", "problem" if old else "ok", python, "use Python 3.11 or newer" if old else None)
-    yield _read("cyinst", "ok", __version__)
+    yield _read("cyinst", "ok", system.package("cyinst") or "version unknown, not installed by pip")
     minima = dict(re.findall(r"(\w+)>=([\d.]+)", " ".join(system.requirements()).replace("-", "_")))
     yield _ncu_report(system, minima)
     yield _nvdisasm(system)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -85,7 +86,9 @@ HEALTHY = Staged(
         "/proc/self/uid_map": "         0          0 4294967295\n",
         "/proc/1/comm": "systemd\n",
     },
-    programs={"ncu": "/usr/local/cuda/bin/ncu", "nvidia-smi": "/usr/bin/nvidia-smi", "nvcc": "/usr/local/cuda/bin/nvcc"},
+    programs={
+        "ncu": "/usr/local/cuda/bin/ncu", "nvcc": "/usr/local/cuda/bin/nvcc", "nvidia-smi": "/usr/bin/nvidia-smi",
+    },
     answers={
         "/usr/local/cuda/bin/ncu": ncu_version("2025.3.1"),
         "/usr/bin/nvidia-smi": "NVIDIA H200, 580.65.06, 9.0, Disabled\n",
@@ -94,8 +97,8 @@ HEALTHY = Staged(
         NVDISASM: "nvdisasm: NVIDIA (R) CUDA disassembler\nCuda compilation tools, release 13.0, V13.0.85\n",
     },
     packages={
-        "ncu_report": "2026.3.1", "pandas": "2.3.0", "rich": "14.0.0", "nvtx": "0.2.13", "protobuf": "6.31.1",
-        "pyarrow": "20.0.0", "nvidia-cuda-nvdisasm": "13.0.85", "cupy-cuda13x": "14.0.0",
+        "cyinst": "0.1.0", "ncu_report": "2026.3.1", "pandas": "2.3.0", "rich": "14.0.0", "nvtx": "0.2.13",
+        "protobuf": "6.31.1", "pyarrow": "20.0.0", "nvidia-cuda-nvdisasm": "13.0.85", "cupy-cuda13x": "14.0.0",
     },
 )  # fmt: skip
 
@@ -107,14 +110,14 @@ def staged(
     answers: Mapping[str, Answer] | None = None,
     packages: Mapping[str, str | None] | None = None,
     base: Staged = HEALTHY,
-    **more: object,
+    **more: Any,
 ) -> Staged:
     """The healthy machine with changes; None takes a file, a program or a package away."""
-    changed: dict[str, object] = dict(more)
+    changed: dict[str, Any] = dict(more)
     for name, changes in (("files", files), ("programs", programs), ("packages", packages)):
         merged = {**getattr(base, name), **(changes or {})}
         changed[name] = {key: value for key, value in merged.items() if value is not None}
-    return replace(base, answers={**base.answers, **(answers or {})}, **changed)  # type: ignore[arg-type]
+    return replace(base, answers={**base.answers, **(answers or {})}, **changed)
 
 
 def find(diagnosis: Diagnosis, name: str) -> Check:
@@ -147,9 +150,9 @@ def test_the_document_is_versioned_and_plain() -> None:
 # Counter permission
 
 
-def restricted(caps: str = NO_CAPS, files: Mapping[str, str | None] | None = None, **more: object) -> Staged:
+def restricted(caps: str = NO_CAPS, files: Mapping[str, str | None] | None = None, **more: Any) -> Staged:
     shut = {"/proc/driver/nvidia/params": ADMIN_ONLY, "/proc/self/status": f"CapEff:\t{caps}\n"}
-    return staged(files={**shut, **(files or {})}, **more)  # type: ignore[arg-type]
+    return staged(files={**shut, **(files or {})}, **more)
 
 
 def test_counters_closed_to_an_ordinary_user() -> None:
@@ -174,7 +177,7 @@ def test_counters_closed_to_an_ordinary_user() -> None:
         ({"environ": {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}}, "Kubernetes", "securityContext"),
     ],
 )
-def test_counters_closed_to_root_of_a_container(marks: dict[str, object], kind: str, way: str) -> None:
+def test_counters_closed_to_root_of_a_container(marks: dict[str, Any], kind: str, way: str) -> None:
     # Docker's default capabilities: root, without CAP_SYS_ADMIN.
     check = diagnose(restricted("00000000a80425fb", euid=0, **marks), "counters")
     assert check.status == "problem"
@@ -245,8 +248,8 @@ def test_a_container_does_not_vouch_for_its_host() -> None:
 @pytest.mark.parametrize(
     "change", [{"files": {"/proc/77/comm": "nvidia-cuda-mps\n"}}, {"environ": {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/mps"}}]
 )
-def test_mps(change: dict[str, object]) -> None:
-    check = diagnose(staged(**change), "MPS")  # type: ignore[arg-type]
+def test_mps(change: dict[str, Any]) -> None:
+    check = diagnose(staged(**change), "MPS")
     assert check.status == "problem"
     assert "other processes" in check.detail
 
@@ -254,8 +257,8 @@ def test_mps(change: dict[str, object]) -> None:
 # GPUs and driver
 
 
-def gpus(text: str, **more: object) -> Staged:
-    return staged(answers={"/usr/bin/nvidia-smi": text}, **more)  # type: ignore[arg-type]
+def gpus(text: str, **more: Any) -> Staged:
+    return staged(answers={"/usr/bin/nvidia-smi": text}, **more)
 
 
 def test_mig() -> None:
@@ -271,8 +274,10 @@ def test_mig() -> None:
         ("NVIDIA H200, 580.65.06, 9.0, Disabled\n" * 8, "ok", "8 x NVIDIA H200 (9.0)"),
         ("NVIDIA RTX 4090, 580.65.06, 8.9, [N/A]\nNVIDIA T4, 580.65.06, 7.5, [N/A]\n", "ok",
          "1 x NVIDIA RTX 4090 (8.9), 1 x NVIDIA T4 (7.5)"),
-        ("Tesla P100, 580.65.06, 6.0, [N/A]\n", "problem", "1 x Tesla P100 (6.0): current ncu supports 7.0 and newer"),
-        ("Tesla V100, 580.65.06, 7.0, [N/A]\n", "problem", "1 x Tesla V100 (7.0): ncu 2025.3.1.0 may not support Volta"),
+        ("Tesla P100, 580.65.06, 6.0, [N/A]\n", "problem",
+         "1 x Tesla P100 (6.0): current ncu supports 7.0 and newer"),
+        ("Tesla V100, 580.65.06, 7.0, [N/A]\n", "problem",
+         "1 x Tesla V100 (7.0): ncu 2025.3.1.0 may not support Volta"),
     ],
 )  # fmt: skip
 def test_gpus(rows: str, status: str, detail: str) -> None:
@@ -306,9 +311,9 @@ def test_a_driver_older_than_ncu(ncu: str, driver: str, status: str, remedy: str
     assert ("may be too old" in check.detail) == (status == "problem")
 
 
-def no_gpu(**more: object) -> Staged:
-    away: dict[str, object] = {"files": {"/proc/driver/nvidia/version": None, **more.pop("files", {})}}  # type: ignore[dict-item]
-    return staged(programs={"nvidia-smi": None}, **away, **more)  # type: ignore[arg-type]
+def no_gpu(**more: Any) -> Staged:
+    away: dict[str, Any] = {"files": {"/proc/driver/nvidia/version": None, **more.pop("files", {})}}
+    return staged(programs={"nvidia-smi": None}, **away, **more)
 
 
 @pytest.mark.parametrize("system", [no_gpu(), gpus("No devices were found\n")])
@@ -347,7 +352,11 @@ def test_nvidia_smi_fails() -> None:
 
 def test_ncu_off_path_takes_the_newest() -> None:
     old, new = "/usr/local/cuda-12.8/bin/ncu", "/opt/nvidia/nsight-compute/2025.3.1/ncu"
-    found = {old: ncu_version("2025.1.0"), new: ncu_version("2025.3.1"), "/usr/lib/nsight-compute/ncu": failed(1)}
+    found: dict[str, Answer] = {
+        old: ncu_version("2025.1.0"),
+        new: ncu_version("2025.3.1"),
+        "/usr/lib/nsight-compute/ncu": failed(1),
+    }
     diagnosis = examine(staged(programs={"ncu": None}, answers={"/usr/local/cuda/bin/ncu": None, **found}))
     check = find(diagnosis, "ncu")
     assert check.status == "problem"
@@ -358,8 +367,7 @@ def test_ncu_off_path_takes_the_newest() -> None:
 
 def test_ncu_of_windows() -> None:
     batch = r"C:\Program Files\NVIDIA Corporation\Nsight Compute 2025.3.1\ncu.bat"
-    gone: Answer = None
-    answers = {"/usr/local/cuda/bin/ncu": gone, batch: ncu_version("2025.3.1")}
+    answers: dict[str, Answer] = {"/usr/local/cuda/bin/ncu": None, batch: ncu_version("2025.3.1")}
     check = diagnose(staged(platform="win32", programs={"ncu": None}, answers=answers), "ncu")
     assert check.remedy == r'set "PATH=C:\Program Files\NVIDIA Corporation\Nsight Compute 2025.3.1;%PATH%"'
 
