@@ -319,7 +319,9 @@ def _cautions(b: Account, a: Account, conditions: tuple[Conditions, Conditions] 
         text = f"the tensor cores executed {done[0] / 1e9:.4g} against {done[1] / 1e9:.4g} GMAC: is it the same work?"
         found.append(Issue("executed-work", text))
     if b.duration_ns and a.duration_ns and abs(a.duration_ns / b.duration_ns - 1) * 100 < SMALL_CHANGE_PCT:
-        text = f"a change under {SMALL_CHANGE_PCT:.0f} % needs repeated timings: one profiled launch each cannot decide it"
+        text = (
+            f"a change under {SMALL_CHANGE_PCT:.0f} % needs repeated timings: one profiled launch each cannot decide it"
+        )
         found.append(Issue("small-change", text))
     return found
 

@@ -1,4 +1,4 @@
-"""The .ncu-rep container: bytes -> capture conditions, and whether the file is whole.
+"""The .ncu-rep container: bytes -> capture conditions, whether the file is whole, and the machine code in it.
 
 Format as documented in Nsight Compute's Customization Guide ("Report File Format"): ``NVR\\0``, a file header, then
 blocks of header + payload; integers are little endian, headers are protobuf messages. Only the fields that cyinst
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,10 +30,21 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "ranges": (7, "uint32"), "cmdlists": (8, "uint32"), "graphs": (9, "uint32"),
     },
     "Clock": {"requested": (1, "bool"), "executed": (2, "bool")},
-    "KernelResult": {"clock": (25, "Clock"), "driver": (35, "float")},
-    "RangeResult": {"clock": (12, "Clock"), "driver": (21, "float")},
-    "CmdlistResult": {"clock": (13, "Clock"), "driver": (25, "float")},
-    "GraphResult": {"clock": (13, "Clock"), "driver": (23, "float")},
+    # Names are read as bytes: a foreign compiler's symbol need not be valid UTF-8.
+    "File": {"name": (1, "bytes"), "content": (2, "bytes")},
+    "Files": {"files": (1, "*File")},
+    "LoadedFunction": {"symbol": (1, "bytes"), "address": (2, "uint64"), "symbol_index": (3, "uint32")},
+    "RelocationData": {"functions": (1, "*LoadedFunction")},
+    "SourceData": {
+        "reference": (1, "uint64"), "binary": (4, "bytes"), "sm_version": (6, "uint32"), "files": (8, "Files"),
+        "relocation": (9, "RelocationData"),
+    },
+    "KernelResult": {
+        "mangled": (5, "bytes"), "source": (15, "SourceData"), "clock": (25, "Clock"), "driver": (35, "float"),
+    },
+    "RangeResult": {"clock": (12, "Clock"), "sources": (15, "*uint64"), "driver": (21, "float")},
+    "CmdlistResult": {"clock": (13, "Clock"), "sources": (17, "*uint64"), "driver": (25, "float")},
+    "GraphResult": {"clock": (13, "Clock"), "sources": (17, "*uint64"), "driver": (23, "float")},
 }  # fmt: skip
 
 
@@ -70,6 +81,105 @@ class Container:
     problems: tuple[str, ...] = field(default=())
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedFunction:
+    """Where a function of a module was in memory. Names repeat (static functions): the symbol index tells them apart."""
+
+    name: str
+    address: int
+    symbol: int
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One code module of a report, as the driver loaded it.
+
+    ``reference`` is the key by which results name it. ``binary`` is the cubin, an ELF image. ``sm`` is the architecture
+    of the device that it was loaded on (90), None where not recorded. ``loaded`` are the functions whose address is
+    recorded (ncu 2022.2 and later). ``sources`` is {file name: content} of embedded source files.
+    """
+
+    reference: int | None
+    binary: bytes
+    sm: int | None
+    loaded: tuple[LoadedFunction, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def functions(self) -> dict[str, tuple[int, int]]:
+        """{mangled name: (address, symbol index)}; of several functions of one name, the first."""
+        return {f.name: (f.address, f.symbol) for f in reversed(self.loaded)}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One result of a report and the modules it names; ``mangled`` is None for a range, a graph or a command list."""
+
+    mangled: str | None
+    references: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CodeIndex:
+    """The code modules of a report, and its results in file order. ``problems`` are empty for a whole file."""
+
+    modules: tuple[Module, ...]
+    results: tuple[Result, ...]
+    problems: tuple[str, ...] = ()
+
+
+def read_modules(data: bytes) -> CodeIndex:
+    """Read the code modules of a report's bytes, and which result used which.
+
+    Damage becomes an entry of ``problems``. When the blocks cannot be walked, cubins are looked for in the raw bytes
+    instead; such modules have no reference.
+    """
+    if data[:4] != MAGIC:
+        return CodeIndex((), (), ("the file does not start with Nsight Compute's NVR mark",))
+    from google.protobuf.message import DecodeError
+
+    classes = _message_classes()
+    entries: dict[int, list[Any]] = {}
+    results: list[Result] = []
+    problems: tuple[str, ...] = ()
+    try:
+        for kind, chunk in _walk(data, classes["Block"], sources=True):
+            if kind == "Block":
+                continue
+            message = classes[kind].FromString(chunk)
+            if kind == "SourceData":
+                entries.setdefault(message.reference, []).append(message)
+            elif kind == "KernelResult":
+                named = (message.source.reference,) if message.source.HasField("reference") else ()
+                results.append(Result(_text(message.mangled), named))
+            else:
+                results.append(Result(None, tuple(message.sources)))
+    except (struct.error, DecodeError, ValueError) as error:
+        problems = (_breakage(error),)
+    modules = tuple(_module(reference, parts) for reference, parts in entries.items())
+    if problems and not any(module.binary for module in modules):
+        modules = tuple(Module(None, image, None) for image in carve_images(data))
+    return CodeIndex(modules, tuple(results), problems)
+
+
+def _module(reference: int, parts: list[Any]) -> Module:
+    # The binary comes with the first entry; a later one adds the functions that were loaded since.
+    version = next((p.sm_version for p in parts if p.sm_version), 0)
+    return Module(
+        reference=reference,
+        binary=next((p.binary for p in parts if p.binary), b""),
+        sm=(version >> 16) * 10 + (version & 0xFFFF) if version else None,
+        loaded=tuple(
+            LoadedFunction(_text(f.symbol), f.address, f.symbol_index) for p in parts for f in p.relocation.functions
+        ),
+        sources={_text(f.name): _text(f.content) for p in parts for f in p.files.files},
+    )
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", errors="replace")
+
+
 def read_container(data: bytes) -> Container:
     """Walk a report's bytes and return its conditions; damage becomes an entry of ``problems``, never an exception."""
     if data[:4] == ZSTD_MAGIC:
@@ -93,13 +203,17 @@ def read_container(data: bytes) -> Container:
                 clock = message.clock
                 locked.append(bool(clock.executed or clock.requested) if message.HasField("clock") else None)
     except (struct.error, DecodeError, ValueError) as error:
-        detail = str(error) if isinstance(error, ValueError) else "its structure breaks off"
-        problems = (f"the report is truncated or damaged: {detail}",)
+        problems = (_breakage(error),)
     return Container(_conditions(facts, locked), tuple(locked), problems)
 
 
-def _walk(data: bytes, block_class: Any) -> Iterator[tuple[str, Any]]:
-    """Yield ("Block", header) and (result message name, payload bytes) in file order."""
+def _breakage(error: Exception) -> str:
+    detail = str(error) if type(error) is ValueError else "its structure breaks off"
+    return f"the report is truncated or damaged: {detail}"
+
+
+def _walk(data: bytes, block_class: Any, sources: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield ("Block", header) and (message name, payload bytes) in file order; code only if ``sources`` asks for it."""
     position = 8 + _u32(data, 4)
     while position < len(data):
         size = _u32(data, position)
@@ -112,7 +226,7 @@ def _walk(data: bytes, block_class: Any) -> Iterator[tuple[str, Any]]:
         end = position + block.size
         if end > len(data):
             raise ValueError(f"a block at byte {position} needs {block.size} bytes, {len(data) - position} are there")
-        entries = ["Source"] * block.sources
+        entries = ["SourceData"] * block.sources
         for name, count in (
             ("KernelResult", block.results),
             ("RangeResult", block.ranges),
@@ -127,7 +241,7 @@ def _walk(data: bytes, block_class: Any) -> Iterator[tuple[str, Any]]:
             position += 4
             if position + size > end:
                 raise ValueError(f"an entry at byte {position} runs past its block")
-            if name != "Source":
+            if sources or name != "SourceData":
                 yield name, data[position : position + size]
             position += size
         position = end

@@ -302,4 +302,3 @@ def _bound_memory(size: int) -> None:
     limit = 8 * 2**30 + 40 * size
     if hard == resource.RLIM_INFINITY or limit < hard:
         resource.setrlimit(resource.RLIMIT_AS, (limit if soft == resource.RLIM_INFINITY else min(soft, limit), hard))
-

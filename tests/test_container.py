@@ -68,7 +68,9 @@ def corpus_table(corpus_files: tuple[Path, ...]) -> dict[str, dict[str, str]]:
     readme = corpus_files[0].parent / "README.md"
     if not readme.is_file():
         pytest.skip(f"no table of the corpus: {readme} is missing")
-    rows = [[c.strip() for c in x.strip("|\n").split("|")] for x in readme.read_text().splitlines() if x.startswith("|")]
+    rows = [
+        [c.strip() for c in x.strip("|\n").split("|")] for x in readme.read_text().splitlines() if x.startswith("|")
+    ]
     head, _, *body = rows
     return {row[0]: dict(zip(head, row, strict=True)) for row in body}
 
@@ -209,9 +211,7 @@ def encode(number: int, value: int | float | bytes | str) -> bytes:
     return number_of(number << 3 | 2) + number_of(len(raw)) + raw
 
 
-def container(
-    *, session: bytes = b"", results: Sequence[bytes] = (), sources: int = 0, extra: bytes = b""
-) -> bytes:
+def container(*, session: bytes = b"", results: Sequence[bytes] = (), sources: int = 0, extra: bytes = b"") -> bytes:
     """A report of one block: session message and kernel results, both encoded."""
     payload = b"".join(struct.pack("<I", len(x)) + x for x in results) + extra
     block = encode(1, sources) + encode(2, len(results)) + encode(3, session) + encode(5, len(payload))
@@ -377,8 +377,8 @@ def test_a_quoted_windows_path_with_spaces_is_one_word(rest: str, options: dict[
 
 # From ncu --help of 2025.3.1.
 FLAGS = (
-    "--forward-signals --call-stack --nvtx --support-32bit --null-stdin --disable-profiler-start-stop --quiet --verbose "
-    "--disable-extra-suffixes -f --force-overwrite --open-in-ui --csv --print-metric-attribution --print-fp "
+    "--forward-signals --call-stack --nvtx --support-32bit --null-stdin --disable-profiler-start-stop --quiet "
+    "--verbose --disable-extra-suffixes -f --force-overwrite --open-in-ui --csv --print-metric-attribution --print-fp "
     "--print-rule-details"
 ).split()
 WITH_VALUE = (

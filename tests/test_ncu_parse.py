@@ -24,8 +24,8 @@ ALL_UP_TO = 2000
 SAMPLED = 100
 
 
-# NVIDIA's reader keeps state between reports (the unit of a derived metric can follow one read before), so both readings
-# of a file are made side by side, and not taken from the memory that other tests share.
+# NVIDIA's reader keeps state between reports (the unit of a derived metric can follow one read before), so both
+# readings of a file are made side by side, and not taken from the memory that other tests share.
 @pytest.fixture(scope="module")
 def report(report_path: Path) -> Report:
     return read(report_path)
@@ -168,9 +168,7 @@ def test_every_launch_has_the_device_and_dimensions_that_its_metrics_give(report
             assert math.prod(launch.block) == number("launch__block_size")
 
 
-def test_the_child_process_returns_the_report_that_reading_in_process_gives(
-    report: Report, report_path: Path
-) -> None:
+def test_the_child_process_returns_the_report_that_reading_in_process_gives(report: Report, report_path: Path) -> None:
     # repr tells 1 from 1.0 and prints NaN, which equals nothing, not even itself.
     child = load(report_path)
     assert repr((child.path, child.conditions, child.problems)) == repr(
@@ -209,9 +207,7 @@ def test_kinds_holds_the_nvtx_ranges_that_the_program_opened_around_each_launch(
     capture: Callable[[str], Path], load_once: Callable[[Path], Report]
 ) -> None:
     step = ("<default domain>", "step", "push_pop")
-    found = [
-        [(r.domain, r.name, r.kind) for r in x.nvtx] for x in load_once(capture("kinds")).launches
-    ]
+    found = [[(r.domain, r.name, r.kind) for r in x.nvtx] for x in load_once(capture("kinds")).launches]
     assert found == [
         [step, ("cyinst", "saxpy.large", "push_pop")],
         [step, ("cyinst", "widths", "push_pop")],

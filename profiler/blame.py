@@ -1,0 +1,163 @@
+"""The result of attribution as frozen values: rows, producers, causes, regions, coverage.
+
+Three costs everywhere: ``samples`` (warp samples), ``lost`` (samples in issue slots where nothing issued) and, from
+them, shares with a standard error. Sums close at every level: rows, lines, regions, causes and states add up to the
+launch, ``(unmarked)`` and ``outside kernel`` included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from profiler.books import Account
+from profiler.code import Code, Function, Instruction
+from profiler.vocabulary import WarpState
+
+UNMARKED = "(unmarked)"
+OUTSIDE = "outside kernel"
+
+
+class Method(StrEnum):
+    """How a producer was found, from the firmest to none.
+
+    ``scoreboard``: the instruction sets the scoreboard that is waited for. ``scoreboard+register``: and its result (or
+    operand) is the one consumed. ``register``: register def-use alone. ``group``: an asynchronous group (cp.async,
+    bulk copy, wgmma). ``self``: the cost is the waiting instruction's own (a pipe, a branch, a barrier).
+    """
+
+    SCOREBOARD = "scoreboard"
+    SCOREBOARD_REGISTER = "scoreboard+register"
+    REGISTER = "register"
+    GROUP = "group"
+    SELF = "self"
+    OUTSIDE = "outside kernel"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An instruction in its function, and the region that it belongs to."""
+
+    function: str
+    instruction: Instruction
+    region: str
+
+    @property
+    def file(self) -> str | None:
+        """Innermost source file."""
+        return self.instruction.frames[0].file if self.instruction.frames else None
+
+    @property
+    def line(self) -> int | None:
+        """Innermost source line."""
+        return self.instruction.frames[0].line if self.instruction.frames else None
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """What a waiting instruction waits for: ``weight`` is its part of the wait, the weights of a row sum to 1.
+
+    ``loop_carried`` is the number of loop back edges between producer and consumer (0: same iteration; 1: software
+    pipelining by one). ``chain`` leads from the producer to what *it* depended on: the load that made its address, the
+    copies of a group, the late path before a barrier. ``note`` says what the places alone do not.
+    """
+
+    place: Place
+    weight: float
+    method: Method
+    loop_carried: int = 0
+    chain: tuple[Place, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Samples of one state at one instruction. ``place`` is None for samples outside the kernel's code."""
+
+    place: Place | None
+    state: WarpState
+    samples: int
+    lost: int
+    executed: int | None
+    method: Method
+    producers: tuple[Producer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A producer, a state, and where it is waited for: fractional samples, since a wait may have several producers.
+
+    ``producer`` is None where no instruction is to blame (outside kernel, unknown). ``waiters`` by falling samples.
+    """
+
+    producer: Place | None
+    state: WarpState
+    method: Method
+    samples: float
+    lost: float
+    waiters: tuple[tuple[Place, float], ...]
+    chain: tuple[Place, ...] = ()
+    loop_carried: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionCost:
+    """Costs of one region; ``executed`` warp instructions; ``states`` samples by state.
+
+    ``waits_for``: samples of this region by the region of the producer, the region itself included.
+    """
+
+    name: str
+    samples: int
+    lost: int
+    executed: int | None
+    states: Mapping[WarpState, int]
+    waits_for: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Samples of a state by the method that attributed them; ``unique`` of them have exactly one producer."""
+
+    state: WarpState
+    samples: int
+    by_method: Mapping[Method, int]
+    unique: int
+
+
+@dataclass(frozen=True)
+class Hot:
+    """Attribution of one launch. ``rows`` are complete; everything else is summed from them.
+
+    ``region_of`` maps (function, offset) to the region; ``region_source`` says where regions come from: ``source``
+    comments, ``file``, ``inlined functions`` or ``none``. ``live`` are live registers by (function, offset).
+    """
+
+    account: Account
+    code: Code
+    rows: tuple[Row, ...]
+    causes: tuple[Cause, ...]
+    regions: tuple[RegionCost, ...]
+    coverage: tuple[Coverage, ...]
+    executed: Mapping[tuple[str, int], int]
+    region_of: Mapping[tuple[str, int], str]
+    region_source: str
+    problems: tuple[str, ...] = ()
+
+    @property
+    def samples(self) -> int:
+        """All samples."""
+        return sum(r.samples for r in self.rows)
+
+    @property
+    def lost(self) -> int:
+        """Samples in empty issue slots."""
+        return sum(r.lost for r in self.rows)
+
+    @property
+    def kernel(self) -> Function | None:
+        """The launched function, None when its code could not be read."""
+        return next(iter(self.code.functions.values()), None)

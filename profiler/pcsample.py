@@ -1,0 +1,218 @@
+"""Samples -> waiting instruction -> producer -> source line -> region (pure).
+
+``attribute`` is the whole of it: rows of (instruction, state), each with the producers of its wait, summed into causes
+and regions. Nothing is dropped: what lies outside the kernel's code, or has no producer, is a row that says so.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from profiler.blame import OUTSIDE, Cause, Coverage, Hot, Method, Place, Producer, RegionCost, Row
+from profiler.books import Account
+from profiler.code import Code, Function, Instruction
+from profiler.model import LaunchProfile
+from profiler.producers import Blamed, ProducerFinder
+from profiler.regions import Regions
+from profiler.vocabulary import WarpState, metrics_for_accounting
+
+EXECUTED = "inst_executed"
+Key = tuple[str, int]
+
+
+def metrics_for_attribution() -> frozenset[str]:
+    """Return the metrics that attribution reads, per-PC instances included."""
+    return metrics_for_accounting() | {EXECUTED, "launch__function_pcs"}
+
+
+class _Attribution:
+    """The state of one run: where samples are, what was executed, who produces."""
+
+    def __init__(self, launch: LaunchProfile, code: Code, regions: Regions) -> None:
+        self.launch = launch
+        self.code = code
+        self.regions = regions
+        self.region_of: dict[Key, str] = {
+            (f.name, i.offset): regions.region_of(i) for f in code.functions.values() for i in f.instructions
+        }
+        self.executed: dict[Key, int] = {}
+        for pc, count in _per_pc(launch, EXECUTED).items():
+            if (found := code.find(pc)) is not None:
+                self.executed[found[0].name, found[1].offset] = count
+        self.finders: dict[str, ProducerFinder] = {}
+        self.samples: dict[Key | None, dict[WarpState, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+        for state in WarpState:
+            for column, metric in enumerate((state.sampled_metric, state.sampled_not_issued_metric)):
+                for pc, count in _per_pc(launch, metric).items():
+                    found = code.find(pc) if count else None
+                    if count:
+                        key = None if found is None else (found[0].name, found[1].offset)
+                        self.samples[key][state][column] += count
+
+    def place(self, function: Function, instruction: Instruction) -> Place:
+        """Return an instruction with its region."""
+        return Place(function.name, instruction, self.region_of[function.name, instruction.offset])
+
+    def rows(self) -> Iterable[Row]:
+        """Yield a row for each (instruction, state) with samples, in program order, outside last."""
+        for function in self.code.functions.values():
+            for instruction in function.instructions:
+                key = (function.name, instruction.offset)
+                for state, (samples, lost) in sorted(self.samples.get(key, {}).items()):
+                    producers = self.producers(function, instruction, state)
+                    method = producers[0].method if producers else Method.UNKNOWN
+                    place, executed = self.place(function, instruction), self.executed.get(key)
+                    yield Row(place, state, samples, lost, executed, method, producers)
+        for state, (samples, lost) in sorted(self.samples.get(None, {}).items()):
+            yield Row(None, state, samples, lost, None, Method.OUTSIDE, ())
+
+    def producers(self, function: Function, instruction: Instruction, state: WarpState) -> tuple[Producer, ...]:
+        """Return the producers of a wait with weights from executed counts."""
+        if not state.is_stall:
+            return (Producer(self.place(function, instruction), 1.0, Method.SELF),)
+        if function.name not in self.finders:
+            self.finders[function.name] = ProducerFinder(function)
+        finder = self.finders[function.name]
+        blamed = finder.find(instruction.index, state)
+        counts = [self.executed.get((function.name, finder.code[b.position].offset)) for b in blamed]
+        if len(blamed) > 1 and any(counts):
+            # A candidate that never ran produced nothing.
+            ran = [(b, c) for b, c in zip(blamed, counts, strict=True) if c]
+            total = sum(c for _, c in ran)
+            weights = [(b, c / total) for b, c in ran]
+        else:
+            weights = [(b, 1.0 / len(blamed)) for b in blamed]
+        return tuple(self._producer(function, finder, b, weight, state) for b, weight in weights)
+
+    def _producer(
+        self, function: Function, finder: ProducerFinder, b: Blamed, weight: float, state: WarpState
+    ) -> Producer:
+        chain, note = b.chain, b.note
+        if state is WarpState.BARRIER and finder.code[b.position].base == "BAR":
+            chain, note = self._late_path(function, finder, b.position)
+        places = tuple(self.place(function, finder.code[c]) for c in chain)
+        return Producer(self.place(function, finder.code[b.position]), weight, b.method, b.loop_carried, places, note)
+
+    def _late_path(self, function: Function, finder: ProducerFinder, barrier: int) -> tuple[tuple[int, ...], str]:
+        """Return the costliest instruction before a barrier, in the region with the longest time before it."""
+        by_region: dict[str, int] = defaultdict(int)
+        costs: dict[int, int] = {}
+        for position in finder.barrier_segment(barrier):
+            key = (function.name, finder.code[position].offset)
+            cost = sum(n for s, (n, _) in self.samples.get(key, {}).items() if s is not WarpState.BARRIER)
+            if cost:
+                costs[position] = cost
+                by_region[self.region_of[key]] += cost
+        if not costs:
+            return (), "barrier"
+        region = max(by_region, key=lambda r: by_region[r])
+        share = 100.0 * by_region[region] / sum(by_region.values())
+        inside = [p for p in costs if self.region_of[function.name, finder.code[p].offset] == region]
+        return (max(inside, key=lambda p: costs[p]),), f"late path: {region}, {share:.0f} % of the time before it"
+
+
+def attribute(account: Account, code: Code, regions: Regions) -> Hot:
+    """Attribute the samples of a launch that was read with its per-PC instances."""
+    run = _Attribution(account.launch, code, regions)
+    rows = tuple(run.rows())
+    problems = [*code.problems, *regions.problems]
+    if account.samples is None:
+        problems.append("no PC samples in the report: collect them with ncu --section SourceCounters")
+    elif account.samples.total and not rows:
+        problems.append("the samples carry no program counters")
+    return Hot(
+        account=account,
+        code=code,
+        rows=rows,
+        causes=_causes(rows),
+        regions=_regions(rows, run),
+        coverage=_coverage(rows),
+        executed=run.executed,
+        region_of=run.region_of,
+        region_source=regions.source,
+        problems=tuple(problems),
+    )
+
+
+def _per_pc(launch: LaunchProfile, metric: str) -> Mapping[int, int]:
+    found = launch.instances(metric)
+    if found is None or found.ids is None:
+        return {}
+    pairs = zip(found.ids, found.values, strict=True)
+    return {pc: int(n) for pc, n in pairs if isinstance(pc, int) and isinstance(n, int | float)}
+
+
+def _causes(rows: Iterable[Row]) -> tuple[Cause, ...]:
+    """Sum rows by (producer, state, method); the costliest first: lost slots, then samples."""
+    groups: dict[tuple[Key | None, WarpState, Method], list[tuple[Row, Producer | None, float]]] = defaultdict(list)
+    for row in rows:
+        if not row.producers:
+            groups[None, row.state, row.method].append((row, None, 1.0))
+        for p in row.producers:
+            key = (p.place.function, p.place.instruction.offset)
+            groups[key, row.state, p.method].append((row, p, p.weight))
+    causes = []
+    for (_, state, method), members in groups.items():
+        waiters: dict[Key, tuple[Place, float]] = {}
+        for row, _, weight in members:
+            if row.place is not None:
+                key = (row.place.function, row.place.instruction.offset)
+                waiters[key] = (row.place, waiters.get(key, (row.place, 0.0))[1] + weight * row.samples)
+        first = max(members, key=lambda m: m[0].samples)[1]
+        causes.append(
+            Cause(
+                producer=None if first is None else first.place,
+                state=state,
+                method=method,
+                samples=sum(w * r.samples for r, _, w in members),
+                lost=sum(w * r.lost for r, _, w in members),
+                waiters=tuple(sorted(waiters.values(), key=lambda x: -x[1])),
+                chain=() if first is None else first.chain,
+                loop_carried=0 if first is None else first.loop_carried,
+                note="" if first is None else first.note,
+            )
+        )
+    return tuple(sorted(causes, key=lambda c: (-c.lost, -c.samples)))
+
+
+def _regions(rows: Iterable[Row], run: _Attribution) -> tuple[RegionCost, ...]:
+    executed: dict[str, int] = defaultdict(int)
+    for key, count in run.executed.items():
+        executed[run.region_of[key]] += count
+    by_region: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_region[OUTSIDE if row.place is None else row.place.region].append(row)
+    for name in executed:
+        by_region.setdefault(name, [])
+    costs = []
+    for name, members in by_region.items():
+        states: dict[WarpState, int] = defaultdict(int)
+        waits_for: dict[str, float] = defaultdict(float)
+        for row in members:
+            states[row.state] += row.samples
+            if row.state.is_stall:
+                for p in row.producers:
+                    waits_for[p.place.region] += p.weight * row.samples
+        costs.append(
+            RegionCost(
+                name=name,
+                samples=sum(r.samples for r in members),
+                lost=sum(r.lost for r in members),
+                executed=executed.get(name) if run.executed else None,
+                states=dict(sorted(states.items(), key=lambda item: -item[1])),
+                waits_for=dict(sorted(waits_for.items(), key=lambda item: -item[1])),
+            )
+        )
+    return tuple(sorted(costs, key=lambda c: -c.samples))
+
+
+def _coverage(rows: Iterable[Row]) -> tuple[Coverage, ...]:
+    totals: dict[WarpState, dict[Method, int]] = defaultdict(lambda: defaultdict(int))
+    unique: dict[WarpState, int] = defaultdict(int)
+    for row in rows:
+        totals[row.state][row.method] += row.samples
+        if len(row.producers) == 1:
+            unique[row.state] += row.samples
+    ranked = sorted(totals.items(), key=lambda item: -sum(item[1].values()))
+    return tuple(Coverage(s, sum(m.values()), dict(m), unique[s]) for s, m in ranked)

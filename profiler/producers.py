@@ -1,0 +1,409 @@
+"""Waiting instruction + warp state -> the instructions that it waits for (pure).
+
+From Volta on the compiler writes down who waits for whom: a variable-latency instruction sets one of six scoreboards,
+an instruction that needs its result has that scoreboard in its wait mask. So the candidates are exact: walk the
+control flow backwards from the waiting instruction to those that set the scoreboard, stopping where it was already
+waited for. Register def-use then says which of several candidates' results is consumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from profiler.blame import Method
+from profiler.cfg import FlowGraph
+from profiler.code import Function
+from profiler.defuse import PREDICATE, DefUse
+from profiler.opcodes import OpcodeClass, classify
+from profiler.vocabulary import WarpState
+
+# How far a walk may go; a bound on time, not met by code whose scoreboards are waited for.
+MAX_STEPS = 20_000
+CHAIN_DEPTH = 3
+# A barrier or DEPBAR samples on an instruction soon after it: +1 to +6 were seen from sm_75 to sm_120.
+AFTER_BARRIER = 8
+
+_LONG = frozenset(
+    {OpcodeClass.GLOBAL_LOAD, OpcodeClass.GLOBAL_STORE, OpcodeClass.LOCAL, OpcodeClass.ATOMIC, OpcodeClass.TEXTURE}
+)
+_LONG_BASES = frozenset({"LDGSTS", "LDGDEPBAR", "UBLKCP", "UTMALDG", "CCTL", "LD", "ST", "SYNCS", "ARRIVES", "LDTM"})
+_ASYNC_COPIES = frozenset({"LDGSTS", "UBLKCP", "UTMALDG", "UBLKRED"})
+_BULK_COPIES = frozenset({"UBLKCP", "UTMALDG"})
+_SHARED_ATOMICS = frozenset({"ATOMS"})
+_SCOREBOARD_STATES = frozenset({WarpState.LONG_SCOREBOARD, WarpState.SHORT_SCOREBOARD})
+# What fills the queue that a throttled instruction waits for.
+_QUEUES: dict[WarpState, frozenset[OpcodeClass]] = {
+    WarpState.LG_THROTTLE: frozenset(
+        {OpcodeClass.GLOBAL_LOAD, OpcodeClass.GLOBAL_STORE, OpcodeClass.LOCAL, OpcodeClass.ASYNC_COPY}
+    ),
+    WarpState.MIO_THROTTLE: frozenset(
+        {
+            OpcodeClass.SHARED_LOAD,
+            OpcodeClass.SHARED_STORE,
+            OpcodeClass.SPECIAL,
+            OpcodeClass.CONVERSION,
+            OpcodeClass.ATOMIC,
+        }
+    ),
+    WarpState.TEX_THROTTLE: frozenset({OpcodeClass.TEXTURE}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Blamed:
+    """A producer by position in the function; fields as in blame.Producer."""
+
+    position: int
+    method: Method
+    loop_carried: int = 0
+    chain: tuple[int, ...] = ()
+    note: str = ""
+
+
+class ProducerFinder:
+    """Finds producers in one function; results depend on (position, state) alone and are computed once for each."""
+
+    def __init__(self, function: Function) -> None:
+        """Take a function; graph and def-use are computed when first needed."""
+        self.function = function
+        self.code = function.instructions
+        self.graph = FlowGraph(function)
+        self.defuse = DefUse(self.graph)
+        self._scoreboards: dict[tuple[int, int], dict[int, int]] = {}
+
+    @cached_property
+    def _usable_control(self) -> bool:
+        return self.function.has_control
+
+    def find(self, position: int, state: WarpState) -> tuple[Blamed, ...]:
+        """Return what the instruction at a position waits for in a state; empty when nothing can be said."""
+        if state in _SCOREBOARD_STATES:
+            return self._scoreboard(position, state)
+        if state is WarpState.BARRIER:
+            return self._after(position, frozenset({"BAR", "UCGABAR_WAIT", "WARPSYNC", "BSYNC"}), "barrier")
+        if state is WarpState.MEMBAR:
+            return self._after(position, frozenset({"MEMBAR", "ERRBAR", "CCTL", "FENCE"}), "fence")
+        if state is WarpState.GMMA:
+            return self._matrix_group(position)
+        if state is WarpState.DRAIN:
+            return self._drained(position)
+        if state is WarpState.BRANCH_RESOLVING:
+            return self._branch(position)
+        if state is WarpState.WAIT:
+            return self._fixed_latency(position)
+        note = {
+            WarpState.NO_INSTRUCTION: f"{self.function.size:,} bytes of code",
+            WarpState.MATH_PIPE_THROTTLE: f"pipe of {classify(self.code[position].opcode).value} instructions",
+            WarpState.IMC_MISS: "constant operand",
+        }.get(state, "")
+        if state in _QUEUES:
+            note = self._queue_note(position, state)
+        return (Blamed(position, Method.SELF, note=note),)
+
+    # Scoreboards
+
+    def _scoreboard(self, position: int, state: WarpState) -> tuple[Blamed, ...]:
+        if not self._usable_control:
+            return self._by_register(position, state)
+        group = self._group_wait(position)
+        if group:
+            return group
+        candidates: dict[int, int] = {}
+        control = self.code[position].control
+        for scoreboard in control.waits if control is not None else ():
+            for setter, edges in self.setters(position, scoreboard).items():
+                candidates[setter] = min(edges, candidates.get(setter, edges))
+        kept = {p: e for p, e in candidates.items() if self._produces(p, state)} or candidates
+        if not kept:
+            return self._by_register(position, state)
+        consumed = self._consumed(position, kept)
+        chosen, method = (consumed, Method.SCOREBOARD_REGISTER) if consumed else (kept, Method.SCOREBOARD)
+        return tuple(self._finish(p, method, edges) for p, edges in sorted(chosen.items()))
+
+    def setters(self, position: int, scoreboard: int) -> dict[int, int]:
+        """Return {position: loop back edges} of the instructions that may have set a scoreboard waited for here.
+
+        A scoreboard counts: earlier setters that were not waited for are waited for here too, so the walk goes on
+        past a setter and stops only at an instruction that waited for the same scoreboard.
+        """
+        key = (position, scoreboard)
+        if key not in self._scoreboards:
+            self._scoreboards[key] = self._walk_setters(position, scoreboard)
+        return self._scoreboards[key]
+
+    def _walk_setters(self, position: int, scoreboard: int) -> dict[int, int]:
+        found: dict[int, int] = {}
+        seen: set[int] = set()
+        back = self.graph.back_edges
+        work = [(position, 0)]
+        steps = MAX_STEPS
+        while work and steps:
+            steps -= 1
+            at, crossed = work.pop()
+            for p in self.graph.predecessors[at]:
+                if p in seen:
+                    continue
+                seen.add(p)
+                edges = crossed + ((p, at) in back)
+                control = self.code[p].control
+                if control is not None:
+                    if scoreboard in control.sets:
+                        found[p] = min(edges, found.get(p, edges))
+                    if scoreboard in control.waits and self.code[p].predicate is None:
+                        continue
+                work.append((p, edges))
+        return found
+
+    def _produces(self, position: int, state: WarpState) -> bool:
+        """True when the unit behind an instruction is the one that the state names: L1TEX for long_scoreboard."""
+        instruction = self.code[position]
+        cls = classify(instruction.opcode)
+        is_long = (cls in _LONG or instruction.base in _LONG_BASES) and instruction.base not in _SHARED_ATOMICS
+        if instruction.base == "SYNCS":
+            return True
+        return is_long if state is WarpState.LONG_SCOREBOARD else not is_long
+
+    def _consumed(self, position: int, candidates: dict[int, int]) -> dict[int, int]:
+        """Return the candidates whose result the instruction reads (or whose registers it overwrites)."""
+        access = self.defuse.accesses[position]
+        needed: dict[int, int] = {}
+        for register in access.reads | access.writes:
+            for definition, edges in self.defuse.reaching(position, register).items():
+                if definition in candidates:
+                    needed[definition] = min(edges, needed.get(definition, edges))
+                elif register in access.reads and self._uncovered(definition):
+                    # A load that sets no scoreboard is covered by a later one's, since loads return in order.
+                    needed[definition] = min(edges, needed.get(definition, edges))
+        if not needed and access.writes:
+            # Write after read: a store or load whose operands this instruction is about to overwrite.
+            for p, edges in candidates.items():
+                control = self.code[p].control
+                reads_late = control is not None and control.read_barrier is not None
+                if reads_late and self.defuse.accesses[p].reads & access.writes:
+                    needed[p] = edges
+        return needed
+
+    def _uncovered(self, position: int) -> bool:
+        control = self.code[position].control
+        cls = classify(self.code[position].opcode)
+        return cls is OpcodeClass.GLOBAL_LOAD and control is not None and control.write_barrier is None
+
+    def _by_register(self, position: int, state: WarpState) -> tuple[Blamed, ...]:
+        """Def-use alone: the definitions of what is read here that come from a variable-latency unit."""
+        access = self.defuse.accesses[position]
+        found: dict[int, int] = {}
+        for register in access.reads | access.writes:
+            for definition, edges in self.defuse.reaching(position, register).items():
+                if self._variable_latency(definition) and self._produces(definition, state):
+                    found[definition] = min(edges, found.get(definition, edges))
+        return tuple(self._finish(p, Method.REGISTER, edges) for p, edges in sorted(found.items()))
+
+    def _variable_latency(self, position: int) -> bool:
+        cls = classify(self.code[position].opcode)
+        return cls in _LONG or cls in (
+            OpcodeClass.SHARED_LOAD, OpcodeClass.SPECIAL, OpcodeClass.CONVERSION, OpcodeClass.CONSTANT_LOAD, OpcodeClass.FP64,
+        ) or self.code[position].base in ("SHFL", "S2R", "S2UR", "R2UR", "REDUX", "POPC", "FLO", "BREV")  # fmt: skip
+
+    # Groups
+
+    def _group_wait(self, position: int) -> tuple[Blamed, ...]:
+        """A wait at or just after ``DEPBAR.LE SBn, k``: the cp.async groups older than the k youngest."""
+        depbar = self._preceding(position, frozenset({"DEPBAR"}), 2)
+        own = self.code[position].control
+        if depbar is None or (own is not None and own.wait_mask and self.code[position].base != "DEPBAR"):
+            return ()
+        match = next((o for o in self.code[depbar].operands if o.startswith("SB") and o[2:].isdigit()), None)
+        if match is None:
+            return ()
+        setters = self.setters(depbar, int(match[2:]))
+        keep = self._outstanding(depbar)
+        # Youngest first: later in the same iteration, then later in the previous one.
+        groups = sorted(setters, key=lambda p: (setters[p], -p))
+        waited, earlier = groups[keep:], 0
+        if not waited and groups:
+            # One commit a loop pass: the group waited for is the same instruction's, some passes ago.
+            waited, earlier = groups, keep // len(groups)
+        blamed: dict[int, Blamed] = {}
+        for commit in waited:
+            if self.code[commit].base == "LDGDEPBAR":
+                for copy in self._copies_before(commit):
+                    blamed[copy] = Blamed(copy, Method.GROUP, setters[commit] + earlier, (commit,), "cp.async group")
+            else:
+                blamed[commit] = self._finish(commit, Method.GROUP, setters[commit] + earlier)
+        return tuple(blamed[p] for p in sorted(blamed))
+
+    def _outstanding(self, depbar: int) -> int:
+        """The k of ``DEPBAR.LE SBn, k``: how many of the youngest may still be in flight."""
+        for operand in self.code[depbar].operands[1:]:
+            try:
+                return int(operand, 16)
+            except ValueError:
+                continue
+        return 0
+
+    def _copies_before(self, commit: int) -> list[int]:
+        """Return the LDGSTS between a commit (LDGDEPBAR) and the commit before it."""
+        found: list[int] = []
+        seen: set[int] = set()
+        work = [commit]
+        while work and len(seen) < MAX_STEPS:
+            for p in self.graph.predecessors[work.pop()]:
+                if p in seen or self.code[p].base == "LDGDEPBAR":
+                    continue
+                seen.add(p)
+                if self.code[p].base == "LDGSTS":
+                    found.append(p)
+                work.append(p)
+        return sorted(found)
+
+    def _finish(self, position: int, method: Method, edges: int) -> Blamed:
+        """Add the chain: the copies behind an mbarrier wait, or the load that made a load's address."""
+        base = self.code[position].base
+        if base == "SYNCS":
+            copies = [n for n, i in enumerate(self.code) if i.base in _BULK_COPIES]
+            if not copies:
+                copies = [n for n, i in enumerate(self.code) if i.base == "ARRIVES"] or [
+                    n for n, i in enumerate(self.code) if i.base in _ASYNC_COPIES
+                ]
+            return Blamed(position, Method.GROUP, edges, tuple(copies), "mbarrier: bulk copies that complete it")
+        if base == "LDGDEPBAR":
+            return Blamed(position, Method.GROUP, edges, tuple(self._copies_before(position)), "cp.async group")
+        return Blamed(position, method, edges, self._address_chain(position))
+
+    def _address_chain(self, position: int) -> tuple[int, ...]:
+        """Return the loads that a load's address comes from, nearest first, through arithmetic."""
+        chain: list[int] = []
+        current = position
+        for _ in range(CHAIN_DEPTH):
+            source = self._load_behind(current)
+            if source is None or source in chain or source == position:
+                break
+            chain.append(source)
+            current = source
+        return tuple(chain)
+
+    def _load_behind(self, position: int) -> int | None:
+        seen: set[int] = set()
+        work = [(position, r) for r in self.defuse.accesses[position].addresses if r < PREDICATE]
+        steps = 64
+        while work and steps:
+            steps -= 1
+            at, register = work.pop(0)
+            for definition in self.defuse.reaching(at, register, limit=400):
+                if definition in seen:
+                    continue
+                seen.add(definition)
+                cls = classify(self.code[definition].opcode)
+                if cls in (OpcodeClass.GLOBAL_LOAD, OpcodeClass.SHARED_LOAD, OpcodeClass.LOCAL, OpcodeClass.ATOMIC):
+                    return definition
+                work += [(definition, r) for r in self.defuse.accesses[definition].reads if r < PREDICATE]
+        return None
+
+    # States that are about what came just before
+
+    def _preceding(self, position: int, bases: Iterable[str], distance: int) -> int | None:
+        """Return the nearest instruction with one of the opcodes, at the position itself or up to a distance before."""
+        wanted = frozenset(bases)
+        if self.code[position].base in wanted:
+            return position
+        frontier, seen = [position], {position}
+        for _ in range(distance):
+            following: list[int] = []
+            for at in frontier:
+                for p in self.graph.predecessors[at]:
+                    if p in seen:
+                        continue
+                    if self.code[p].base in wanted:
+                        return p
+                    seen.add(p)
+                    following.append(p)
+            frontier = following
+        return None
+
+    def _after(self, position: int, bases: frozenset[str], note: str) -> tuple[Blamed, ...]:
+        found = self._preceding(position, bases, AFTER_BARRIER)
+        if found is None:
+            return (Blamed(position, Method.SELF, note=note),)
+        return (Blamed(found, Method.SELF, note=note),)
+
+    def barrier_segment(self, barrier: int) -> list[int]:
+        """Return the instructions between a barrier and the barriers before it: the path on which warps are late."""
+        found: list[int] = []
+        seen = {barrier}
+        work = [barrier]
+        while work and len(seen) < MAX_STEPS:
+            for p in self.graph.predecessors[work.pop()]:
+                if p in seen or self.code[p].base == "BAR":
+                    continue
+                seen.add(p)
+                found.append(p)
+                work.append(p)
+        return found
+
+    def _matrix_group(self, position: int) -> tuple[Blamed, ...]:
+        """gmma: the wgmma instructions before the WARPGROUP wait, or whose registers are touched."""
+        found: list[int] = []
+        seen: set[int] = set()
+        work = [position]
+        while work and len(seen) < MAX_STEPS and len(found) < 32:
+            for p in self.graph.predecessors[work.pop()]:
+                if p in seen:
+                    continue
+                seen.add(p)
+                if self.code[p].base.endswith("GMMA"):
+                    found.append(p)
+                elif found and self.code[p].base == "WARPGROUP":
+                    continue
+                work.append(p)
+        if not found:
+            return (Blamed(position, Method.SELF),)
+        return tuple(Blamed(p, Method.GROUP, note="wgmma in flight") for p in sorted(found))
+
+    def _drained(self, position: int) -> tuple[Blamed, ...]:
+        """drain: the stores on the way to the exit."""
+        stores = [
+            n for n, i in enumerate(self.code) if classify(i.opcode) in (OpcodeClass.GLOBAL_STORE, OpcodeClass.LOCAL)
+            and n < position and not i.base.startswith("LD")
+        ]  # fmt: skip
+        if not stores:
+            return (Blamed(position, Method.SELF, note="exit"),)
+        return tuple(Blamed(p, Method.GROUP, note="stores in flight at exit") for p in stores)
+
+    def _branch(self, position: int) -> tuple[Blamed, ...]:
+        """branch_resolving: the branch that led here, or the instruction itself when it is one."""
+        if self.code[position].base in (
+            "BRA",
+            "BRX",
+            "BRXU",
+            "CALL",
+            "RET",
+            "JMP",
+            "BSYNC",
+            "BREAK",
+            "EXIT",
+            "WARPSYNC",
+        ):
+            return (Blamed(position, Method.SELF),)
+        jumps = [
+            p for p in self.graph.predecessors[position]
+            if self.code[p].base in ("BRA", "BRX", "BRXU", "CALL", "RET", "JMP", "BSYNC", "WARPSYNC")
+        ]  # fmt: skip
+        back = self.graph.back_edges
+        if not jumps:
+            return (Blamed(position, Method.SELF),)
+        return tuple(Blamed(p, Method.SELF, int((p, position) in back)) for p in jumps)
+
+    def _fixed_latency(self, position: int) -> tuple[Blamed, ...]:
+        """wait: the stall count of the instruction before, the fixed latency that the compiler scheduled."""
+        before = self.graph.predecessors[position]
+        if len(before) == 1 and before[0] == position - 1:
+            control = self.code[before[0]].control
+            note = f"stall count {control.stall}" if control is not None else ""
+            return (Blamed(before[0], Method.SELF, note=note),)
+        return (Blamed(position, Method.SELF),)
+
+    def _queue_note(self, position: int, state: WarpState) -> str:
+        filling = sum(1 for i in self.code if classify(i.opcode) in _QUEUES[state])
+        return f"queue filled by {filling} instructions of its kind"
