@@ -13,7 +13,7 @@ from profiler.model import Conditions
 def report_markdown(path: str, conditions: Conditions, accounts: Sequence[Account]) -> str:
     """Return a summary table of all launches, then the books of each."""
     out = [f"## {path}", "", _conditions(conditions), ""]
-    out += _table(
+    out += table(
         ("#", "kernel", "time", "bound", "No Eligible", "cy/inst", "top state"),
         (
             (
@@ -44,7 +44,7 @@ def _launch(a: Account) -> list[str]:
             slots = units.DASH if slot is None else f"{slot.value:.1f} ± {slot.standard_error:.1f}"
             rows.append((state.value, f"{value:.3f}", f"{100 * value / total:.1f} %", slots))
         rows.append(("residual", units.number(a.residual_cycles, 3), units.percent(a.residual_pct), ""))
-        out += _table(("state", "cy/inst (counted)", "share", "lost issue slots of 100 (sampled)"), rows)
+        out += table(("state", "cy/inst (counted)", "share", "lost issue slots of 100 (sampled)"), rows)
     out += [f"- **{f.severity}** {f.text} `{f.rule}`" for f in a.findings]
     sections = sorted({m.section for m in a.not_collected})
     if sections:
@@ -69,7 +69,7 @@ def comparison_markdown(comparisons: Sequence[Comparison]) -> str:
                 ]
             rows.append(("remainder", "", _us(c.remainder_ns, True), ""))
             rows.append(("after", "", _us(c.after_ns), ""))
-            out += _table(("factor", "detail", unit, "share of the change"), rows)
+            out += table(("factor", "detail", unit, "share of the change"), rows)
         out += [f"- **refused** {r.text} `{r.rule}`" for r in c.refusals]
         out += [f"- **caution** {i.text} `{i.rule}`" for i in c.cautions]
         out += [f"- **not collected** {m.quantity} (`--section {m.section}`)" for m in c.not_collected]
@@ -95,7 +95,9 @@ def _conditions(c: Conditions) -> str:
     return ", ".join(parts)
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+
     def line(cells: Sequence[object]) -> str:
         return "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"
 

@@ -31,10 +31,10 @@ class Sampled:
     standard_error: float
 
     @classmethod
-    def share(cls, count: int, total: int, scale: float = 100.0) -> Sampled:
+    def share(cls, count: float, total: float, scale: float = 100.0) -> Sampled:
         """Return count/total * scale with its binomial standard error, sqrt(p (1 - p) / n)."""
         p = count / total
-        return cls(scale * p, scale * math.sqrt(p * (1.0 - p) / total))
+        return cls(scale * p, scale * math.sqrt(max(0.0, p * (1.0 - p)) / total))
 
 
 @dataclass(frozen=True, slots=True)

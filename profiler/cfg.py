@@ -49,9 +49,9 @@ class FlowGraph:
             if instruction.base in _INDIRECT:
                 following += [t for t in indirect if t not in following]
             elif instruction.target is not None and instruction.base in _JUMPS:
-                target = index_of.get(instruction.target)
-                if target is not None and target not in following:
-                    following.append(target)
+                goes_to = index_of.get(instruction.target)
+                if goes_to is not None and goes_to not in following:
+                    following.append(goes_to)
             elif instruction.base == "RET":
                 following += returns.get(_callee(n, entries), [])
             out.append(tuple(following))

@@ -14,9 +14,10 @@ INSTRUCTION_BYTES = 16
 class Control:
     """The scheduling control word (bits 105-125 of the 128-bit instruction, Volta to Blackwell).
 
-    ``stall`` issue cycles to the next instruction; ``write_barrier``/``read_barrier`` the scoreboard (0-5) that the
-    instruction sets until its result is written / its operands are read, None for none; ``wait_mask`` bit n: the
-    instruction waits for scoreboard n; ``reuse`` operand cache flags.
+    ``stall`` issue cycles to the next instruction; ``yield_hint`` the scheduler is asked to prefer another warp next
+    (the bit is 0 then); ``write_barrier``/``read_barrier`` the scoreboard (0-5) that the instruction sets until its
+    result is written / its operands are read, None for none; ``wait_mask`` bit n: the instruction waits for scoreboard
+    n; ``reuse`` operand cache flags.
     """
 
     stall: int
@@ -52,7 +53,8 @@ class Instruction:
 
     ``predicate`` as printed without ``@`` (``P0``, ``!UP1``), None when always executed. ``opcode`` with modifiers.
     ``frames`` innermost first (an inlined function's line, then where it was inlined), empty without line info.
-    ``target`` is the offset a direct branch goes to within the function, None otherwise.
+    ``target`` is the offset a direct branch goes to within the function, None otherwise; ``targets`` those of an
+    indirect branch (BRX), where the cubin lists them.
     """
 
     index: int
@@ -63,6 +65,7 @@ class Instruction:
     control: Control | None
     frames: tuple[Frame, ...] = ()
     target: int | None = None
+    targets: tuple[int, ...] = ()
 
     @property
     def base(self) -> str:
@@ -80,13 +83,15 @@ class Instruction:
 class Function:
     """One function of a cubin. ``address`` is the absolute PC of its first instruction, None where not recorded.
 
-    ``branch_targets`` are the offsets that an indirect branch (BRX) may reach, where the cubin lists them.
+    ``branch_targets`` are the offsets that any indirect branch (BRX) may reach, where the cubin lists them. ``inner``
+    are the (offset, name) of device functions that the compiler put into this one's section.
     """
 
     name: str
     address: int | None
     instructions: tuple[Instruction, ...]
     branch_targets: tuple[int, ...] = ()
+    inner: tuple[tuple[int, str], ...] = ()
 
     @cached_property
     def by_offset(self) -> dict[int, Instruction]:

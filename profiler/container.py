@@ -94,9 +94,10 @@ class LoadedFunction:
 class Module:
     """One code module of a report, as the driver loaded it.
 
-    ``reference`` is the key by which results name it. ``binary`` is the cubin, an ELF image. ``sm`` is the architecture
-    of the device that it was loaded on (90), None where not recorded. ``loaded`` are the functions whose address is
-    recorded (ncu 2022.2 and later). ``sources`` is {file name: content} of embedded source files.
+    ``reference`` is the key by which results name it, None for a cubin found without its container entry. ``binary``
+    is the cubin, an ELF image. ``sm`` is the architecture of the device that it was loaded on (90), None where not
+    recorded. ``loaded`` are the functions whose address is recorded (ncu 2022.2 and later). ``sources`` is
+    {file name: content} of embedded source files.
     """
 
     reference: int | None
@@ -131,8 +132,7 @@ class CodeIndex:
 def read_modules(data: bytes) -> CodeIndex:
     """Read the code modules of a report's bytes, and which result used which.
 
-    Damage becomes an entry of ``problems``. When the blocks cannot be walked, cubins are looked for in the raw bytes
-    instead; such modules have no reference.
+    Damage becomes an entry of ``problems``, never an exception; what was read before it is returned.
     """
     if data[:4] != MAGIC:
         return CodeIndex((), (), ("the file does not start with Nsight Compute's NVR mark",))
@@ -157,8 +157,6 @@ def read_modules(data: bytes) -> CodeIndex:
     except (struct.error, DecodeError, ValueError) as error:
         problems = (_breakage(error),)
     modules = tuple(_module(reference, parts) for reference, parts in entries.items())
-    if problems and not any(module.binary for module in modules):
-        modules = tuple(Module(None, image, None) for image in carve_images(data))
     return CodeIndex(modules, tuple(results), problems)
 
 

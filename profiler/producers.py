@@ -32,6 +32,10 @@ _LONG_BASES = frozenset({"LDGSTS", "LDGDEPBAR", "UBLKCP", "UTMALDG", "CCTL", "LD
 _ASYNC_COPIES = frozenset({"LDGSTS", "UBLKCP", "UTMALDG", "UBLKRED"})
 _BULK_COPIES = frozenset({"UBLKCP", "UTMALDG"})
 _SHARED_ATOMICS = frozenset({"ATOMS"})
+_VARIABLE_LATENCY = frozenset(
+    {OpcodeClass.SHARED_LOAD, OpcodeClass.SPECIAL, OpcodeClass.CONVERSION, OpcodeClass.CONSTANT_LOAD, OpcodeClass.FP64}
+)
+_VARIABLE_LATENCY_BASES = frozenset({"SHFL", "S2R", "S2UR", "R2UR", "REDUX", "POPC", "FLO", "BREV"})
 _SCOREBOARD_STATES = frozenset({WarpState.LONG_SCOREBOARD, WarpState.SHORT_SCOREBOARD})
 # What fills the queue that a throttled instruction waits for.
 _QUEUES: dict[WarpState, frozenset[OpcodeClass]] = {
@@ -201,10 +205,9 @@ class ProducerFinder:
         return tuple(self._finish(p, Method.REGISTER, edges) for p, edges in sorted(found.items()))
 
     def _variable_latency(self, position: int) -> bool:
-        cls = classify(self.code[position].opcode)
-        return cls in _LONG or cls in (
-            OpcodeClass.SHARED_LOAD, OpcodeClass.SPECIAL, OpcodeClass.CONVERSION, OpcodeClass.CONSTANT_LOAD, OpcodeClass.FP64,
-        ) or self.code[position].base in ("SHFL", "S2R", "S2UR", "R2UR", "REDUX", "POPC", "FLO", "BREV")  # fmt: skip
+        instruction = self.code[position]
+        cls = classify(instruction.opcode)
+        return cls in _LONG or cls in _VARIABLE_LATENCY or instruction.base in _VARIABLE_LATENCY_BASES
 
     # Groups
 

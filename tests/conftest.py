@@ -61,6 +61,12 @@ def corpus_files() -> tuple[Path, ...]:
 
 
 @pytest.fixture(scope="session")
+def readable_paths() -> tuple[Path, ...]:
+    """Every readable report that is here: demo, captures and, where present, the corpus."""
+    return (*DEMO, *CAPTURES, *(p for p in CORPUS_FILES if p.stat().st_size > 0))
+
+
+@pytest.fixture(scope="session")
 def load_once() -> Callable[[Path], Report]:
     """``read`` with a memory, for tests that only look."""
     return read_once

@@ -151,16 +151,22 @@ def emit(
             raise UsageError("--format parquet writes a file: add --output FILE")
         export.write_parquet(frame(), output)
         return
-    if form == "table" and output is None:
+    text = {
+        "json": lambda: export.to_json(document()),
+        "csv": lambda: export.to_csv(rows()),
+        "markdown": markdown,
+    }.get(form)
+    emit_text(form, output, text() if text is not None else None, draw)
+
+
+def emit_text(form: str, output: str | None, text: str | None, draw: Callable[[Console], None]) -> None:
+    """Write text, or what ``draw`` prints when ``text`` is None, to stdout or whole to a file."""
+    from profiler import export
+
+    if text is None and output is None:
         draw(console_for())
         return
-    if form == "json":
-        text = export.to_json(document())
-    elif form == "csv":
-        text = export.to_csv(rows())
-    elif form == "markdown":
-        text = markdown()
-    else:
+    if text is None:
         import io
 
         buffer = io.StringIO()

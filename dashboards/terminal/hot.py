@@ -1,0 +1,340 @@
+"""Attribution -> what the terminal shows: ranked causes, regions, the SASS around the worst spots, listings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from dashboards import units
+from dashboards.terminal import bars
+from profiler.blame import UNMARKED, Cause, Hot, Place, Row
+from profiler.books import Sampled
+from profiler.export_hot import by_line, cycles_per_executed, slots
+from profiler.vocabulary import WarpState
+
+LIMIT = 10
+AROUND = 4
+Sources = Mapping[str, Sequence[str]]
+
+
+def draw_hot(console: Console, hot: Hot, by: str, state: WarpState | None, limit: int | None, sources: Sources) -> None:
+    """Print the default view (``by="cause"``) or one ranking; ``sources`` maps file names to their lines."""
+    glyphs = bars.glyphs_for(console)
+    console.print(_title(hot))
+    console.print(Text(sentence(hot), "bold"))
+    if hot.rows:
+        ranking = {"cause": _causes, "instruction": _instructions, "line": _lines, "region": _regions, "state": _states}
+        for part in ranking[by](hot, state, limit or LIMIT, glyphs, sources):
+            console.print(part)
+        if by == "cause":
+            for part in _default_rest(hot, state, glyphs, sources):
+                console.print(part)
+    for problem in hot.problems:
+        console.print(Text.assemble(("note ", "bold"), problem))
+
+
+def sentence(hot: Hot) -> str:
+    """Return what costs most, in a sentence: state, producer, where it is waited for."""
+    worst = next((c for c in hot.causes if c.state.is_stall and c.producer is not None), None)
+    if worst is None:
+        return "The report holds no PC samples of this kernel's code: nothing can be attributed."
+    assert worst.producer is not None
+    where = _region_words(worst)
+    cost = slots(hot, worst.lost)
+    share = Sampled.share(worst.samples, hot.samples)
+    price = f"{cost.value:.1f} of 100 issue slots" if cost is not None else f"{share.value:.1f} % of the samples"
+    return f"{price} are lost to {worst.state.value} on {_short(worst.producer)}{where}."
+
+
+def _region_words(c: Cause) -> str:
+    assert c.producer is not None
+    if not c.waiters:
+        return ""
+    waiter = c.waiters[0][0]
+    if waiter.instruction is c.producer.instruction:
+        return f" in {c.producer.region}" if c.producer.region != UNMARKED else ""
+    inside = "" if waiter.region == c.producer.region else f" in {waiter.region}"
+    return f" in {c.producer.region}, waited for at {_line(waiter)}{inside}"
+
+
+def _title(hot: Hot) -> Text:
+    a = hot.account
+    text = Text.assemble((f"#{a.launch.index} {a.launch.kernel}", "bold cyan"))
+    text.append(f"  {a.launch.device.name or 'unknown device'}  {units.time(a.duration_ns)}  ")
+    interval = a.samples.interval_cycles if a.samples is not None else None
+    every = f", one per {interval:,.0f} cycles" if interval else ""
+    return text.append(f"{hot.samples:,} samples{every}, {hot.lost:,} in empty slots", "dim")
+
+
+def _causes(
+    hot: Hot, state: WarpState | None, limit: int, glyphs: bars.Glyphs, sources: Sources
+) -> Iterator[RenderableType]:
+    del glyphs
+    chosen = [c for c in hot.causes if (c.state is state if state is not None else c.state.is_stall)]
+    yield _heading(f"Causes: producer -> where it is waited for ({_unit(hot)} ± standard error, share of samples)")
+    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for c in chosen[:limit]:
+        share = Sampled.share(c.samples, hot.samples)
+        body = Text.assemble((c.state.value, "bold"), "  ")
+        body.append(_long(c.producer, sources) if c.producer is not None else c.method.value)
+        waiters = [w for w in c.waiters if c.producer is None or w[0].instruction is not c.producer.instruction]
+        for place, n in waiters[:2]:
+            part = f" {100 * n / c.samples:.0f} %" if len(waiters) > 1 and c.samples else ""
+            body.append(f"\n-> {_short(place)}{part}", "dim")
+        if len(waiters) > 2:
+            body.append(f"\n-> and {len(waiters) - 2} more", "dim")
+        extra = [c.method.value]
+        if c.loop_carried:
+            extra.append(f"{c.loop_carried} iteration{'s' * (c.loop_carried > 1)} earlier")
+        if c.note:
+            extra.append(c.note)
+        body.append(f"\n[{', '.join(extra)}]", "dim")
+        for place in c.chain[:2]:
+            body.append(f"\n   behind it: {_short(place)}", "dim")
+        table.add_row(_cost(slots(hot, c.lost)), f"{share.value:.1f} %", body)
+    yield table
+    rest = chosen[limit:]
+    if rest:
+        lost = slots(hot, sum(c.lost for c in rest))
+        yield _indented(Text(f"{len(rest)} smaller causes: {_cost(lost)} ({_unit(hot)})", "dim"))
+
+
+def _default_rest(hot: Hot, state: WarpState | None, glyphs: bars.Glyphs, sources: Sources) -> Iterator[RenderableType]:
+    yield from _regions(hot, state, LIMIT, glyphs, sources)
+    worst = next((c for c in hot.causes if c.state.is_stall and c.waiters), None)
+    if worst is not None:
+        place = worst.waiters[0][0]
+        yield _heading(f"Around the worst spot, {_line(place)}")
+        yield from listing(hot, sources, around=(place.function, place.instruction.offset))
+
+
+def _regions(
+    hot: Hot, state: WarpState | None, limit: int, glyphs: bars.Glyphs, sources: Sources
+) -> Iterator[RenderableType]:
+    del state, sources
+    yield _heading(f"Regions (from {hot.region_source})")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("region", no_wrap=True, max_width=16, overflow="ellipsis")
+    for name in ("time", "lost slots", "executed", "cy/inst"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("top state", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    top = hot.regions[0].samples if hot.regions else 1
+    for r in hot.regions[:limit]:
+        share = Sampled.share(r.samples, hot.samples)
+        cycles = cycles_per_executed(hot, r.samples, r.executed)
+        stalls = [s for s in r.states if s.is_stall]
+        table.add_row(
+            r.name,
+            f"{share.value:.1f} %",
+            _cost(slots(hot, r.lost)),
+            units.count(r.executed),
+            units.number(cycles.value if cycles is not None else None, 1),
+            stalls[0].value if stalls else units.DASH,
+            bars.plain(r.samples, top or 1, 8, glyphs),
+        )
+    yield table
+    flows = [
+        (producer, r.name, n)
+        for r in hot.regions
+        for producer, n in r.waits_for.items()
+        if producer != r.name and n >= 0.005 * hot.samples
+    ]
+    for producer, consumer, n in sorted(flows, key=lambda f: -f[2])[:5]:
+        yield _indented(Text(f"{producer} -> {consumer}: {100 * n / hot.samples:.1f} % of the samples wait across"))
+
+
+def _instructions(
+    hot: Hot, state: WarpState | None, limit: int, glyphs: bars.Glyphs, sources: Sources
+) -> Iterator[RenderableType]:
+    del glyphs, sources
+    totals: dict[tuple[str, int] | None, list[Row]] = {}
+    for row in hot.rows:
+        if state is None or row.state is state:
+            key = None if row.place is None else (row.place.function, row.place.instruction.offset)
+            totals.setdefault(key, []).append(row)
+    ranked = sorted(totals.values(), key=lambda rows: (-sum(r.lost for r in rows), -sum(r.samples for r in rows)))
+
+    def name(rows: list[Row]) -> str:
+        return "outside kernel" if rows[0].place is None else _short(rows[0].place)
+
+    yield from _ranking(hot, "instruction that waits", ranked, name, limit)
+
+
+def _lines(
+    hot: Hot, state: WarpState | None, limit: int, glyphs: bars.Glyphs, sources: Sources
+) -> Iterator[RenderableType]:
+    del glyphs
+    groups: dict[tuple[str, int] | None, list[Row]] = {key: [] for key in by_line(hot)}
+    for row in hot.rows:
+        if state is not None and row.state is not state:
+            continue
+        place = row.place
+        key = (place.file, place.line) if place is not None and place.file and place.line is not None else None
+        groups[key].append(row)
+    ranked = sorted(
+        (rows for rows in groups.values() if rows),
+        key=lambda rows: (-sum(r.lost for r in rows), -sum(r.samples for r in rows)),
+    )
+
+    def name(rows: list[Row]) -> str:
+        place = rows[0].place
+        if place is None or place.file is None or place.line is None:
+            return "no line information"
+        return f"{_line(place)} {_source_line(place, sources)}".rstrip()
+
+    yield from _ranking(hot, "source line", ranked, name, limit)
+
+
+def _states(
+    hot: Hot, state: WarpState | None, limit: int, glyphs: bars.Glyphs, sources: Sources
+) -> Iterator[RenderableType]:
+    del glyphs, sources, limit
+    yield _heading("Samples by state, and how their producers were found")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for column in ("state", "samples", "share", "unique", "methods"):
+        table.add_column(column, justify="left" if column in ("state", "methods") else "right")
+    for c in hot.coverage:
+        if state is not None and c.state is not state:
+            continue
+        methods = ", ".join(f"{m.value} {100 * n / c.samples:.1f} %" for m, n in c.by_method.items())
+        share = 100 * c.samples / hot.samples
+        table.add_row(c.state.value, f"{c.samples:,}", f"{share:.1f} %", f"{100 * c.unique / c.samples:.1f} %", methods)
+    yield table
+
+
+def _ranking(
+    hot: Hot, title: str, ranked: list[list[Row]], name: Callable[[list[Row]], str], limit: int
+) -> Iterator[RenderableType]:
+    yield _heading(f"By {title} ({_unit(hot)}, share of samples, largest stall)")
+    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="ellipsis", no_wrap=True)
+    for rows in ranked[:limit]:
+        samples, lost = sum(r.samples for r in rows), sum(r.lost for r in rows)
+        by_state: dict[WarpState, int] = {}
+        for r in rows:
+            by_state[r.state] = by_state.get(r.state, 0) + r.samples
+        top = max(by_state, key=lambda s: (s.is_stall, by_state[s]))
+        table.add_row(_cost(slots(hot, lost)), f"{100 * samples / hot.samples:.1f} %", top.value, name(rows))
+    yield table
+
+
+def listing(
+    hot: Hot,
+    sources: Sources,
+    around: tuple[str, int] | None = None,
+    lines: int = AROUND,
+    live: Mapping[tuple[str, int], int] | None = None,
+) -> Iterator[RenderableType]:
+    """Yield annotated SASS: of everything, or ``lines`` instructions around a (function, offset)."""
+    cost: dict[tuple[str, int], list[int]] = {}
+    top: dict[tuple[str, int], dict[WarpState, int]] = {}
+    for row in hot.rows:
+        if row.place is not None:
+            key = (row.place.function, row.place.instruction.offset)
+            cost.setdefault(key, [0, 0])
+            cost[key][0] += row.samples
+            cost[key][1] += row.lost
+            top.setdefault(key, {})[row.state] = row.samples
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for name, right in (("", False), ("offset", True), ("samp.", True), ("lost", True), ("executed", True)):
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    if live is not None:
+        table.add_column("live", justify="right", no_wrap=True)
+    table.add_column("ctl", no_wrap=True)
+    table.add_column("instruction", overflow="ellipsis", no_wrap=True)
+    last: tuple[str | None, int | None] = (None, None)
+    for function in hot.code.functions.values():
+        chosen = list(function.instructions)
+        if around is not None:
+            if function.name != around[0]:
+                continue
+            center = function.by_offset[around[1]].index
+            chosen = chosen[max(0, center - lines) : center + lines + 1]
+        for i in chosen:
+            key = (function.name, i.offset)
+            place = Place(function.name, i, hot.region_of.get(key, UNMARKED))
+            if (place.file, place.line) != last and place.file is not None:
+                last = (place.file, place.line)
+                source = f"{_line(place)} [{place.region}] {_source_line(place, sources)}"
+                blank = [""] * (6 if live is None else 7)
+                table.add_row(*blank, Text(source, "green"))
+            samples, lost = cost.get(key, [0, 0])
+            states = top.get(key, {})
+            stall = max((s for s in states if s.is_stall), key=lambda s: states[s], default=None)
+            note = f"  {stall.value}" if stall is not None and samples >= 0.01 * hot.samples else ""
+            mark = ">" if around is not None and i.offset == around[1] else ""
+            cells = [mark, f"{i.offset:04x}", f"{samples or ''}", f"{lost or ''}", units.count(hot.executed.get(key))]
+            if live is not None:
+                cells.append(str(live.get(key, "")))
+            text = Text.assemble(i.text, (note, "bold red"))
+            table.add_row(*cells, _control(i), text)
+    yield table
+
+
+def _control(i: object) -> str:
+    """Scheduling column: stall count, scoreboards set (w write, r read) and waited on."""
+    from profiler.code import Instruction
+
+    assert isinstance(i, Instruction)
+    c = i.control
+    if c is None:
+        return ""
+    sets = "".join(
+        (
+            f"w{c.write_barrier}" if c.write_barrier is not None else "",
+            f"r{c.read_barrier}" if c.read_barrier is not None else "",
+        )
+    )
+    waits = "".join(map(str, c.waits))
+    return f"{c.stall:2} {sets}{'?' + waits if waits else ''}"
+
+
+def _unit(hot: Hot) -> str:
+    return "of 100 issue slots" if hot.account.no_eligible_pct is not None and hot.lost else "lost samples unknown"
+
+
+def _cost(x: Sampled | None) -> str:
+    return units.DASH if x is None else f"{x.value:.1f} ± {x.standard_error:.1f}"
+
+
+def _line(place: Place) -> str:
+    if place.file is None:
+        return f"{place.function}+{place.instruction.offset:#x}"
+    return f"{place.file.replace(chr(92), '/').rpartition('/')[2]}:{place.line}"
+
+
+def _short(place: Place) -> str:
+    text = place.instruction.text
+    return f"{text if len(text) <= 44 else text[:43] + '…'} ({_line(place)})"
+
+
+def _long(place: Place, sources: Sources) -> str:
+    source = _source_line(place, sources)
+    region = f" [{place.region}]" if place.region != UNMARKED else ""
+    return f"{_short(place)}{region}" + (f"\n   {source}" if source else "")
+
+
+def _source_line(place: Place, sources: Sources) -> str:
+    if place.file is None or place.line is None:
+        return ""
+    lines = sources.get(place.file)
+    return lines[place.line - 1].strip()[:100] if lines is not None and 0 < place.line <= len(lines) else ""
+
+
+def _heading(text: str) -> RenderableType:
+    return Padding(Text(text, "bold"), (1, 0, 0, 0))
+
+
+def _indented(part: RenderableType) -> RenderableType:
+    return Padding(part, (0, 0, 0, 2))

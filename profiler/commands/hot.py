@@ -1,0 +1,114 @@
+"""``cyinst hot``: name the culprit, from sampled stall to producer, source line and region."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from profiler.commands import common
+from profiler.errors import NoMatchError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from profiler.blame import Hot
+
+BY = ("cause", "instruction", "line", "region", "state")
+STATES = (
+    "long_scoreboard short_scoreboard wait math_pipe_throttle mio_throttle lg_throttle tex_throttle barrier membar "
+    "branch_resolving dispatch_stall no_instruction imc_miss gmma drain sleeping misc selected not_selected"
+).split()
+FORMATS = ("table", "json", "csv", "markdown", "collapsed", "speedscope")
+
+
+@click.command(name="hot")
+@click.argument("path", type=click.Path())
+@click.option("--launch", type=int, metavar="N", help="The launch with this index [default: the longest].")
+@click.option("--kernel", metavar="REGEX", help="Among launches whose kernel function name matches.")
+@click.option("--by", type=click.Choice(BY), default="cause", show_default=True, help="What to rank.")
+@click.option("--state", type=click.Choice(STATES), metavar="STATE", help="One warp state, e.g. long_scoreboard.")
+@click.option("--around", metavar="OFFSET", help="The SASS around an offset (hexadecimal, as --sass prints it).")
+@click.option("--sass", is_flag=True, help="The whole listing, with samples, executed counts, live registers, control.")
+@click.option(
+    "--source", type=click.Path(exists=True, file_okay=False), help="Folder of sources, if none are embedded."
+)
+@click.option("--regions", type=click.Path(exists=True, dir_okay=False), help="TOML file of named regions.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Rows per table [default: 10].")
+@common.work_options
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="Output format.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write to a file, whole or not at all.")
+def command(
+    path: str,
+    launch: int | None,
+    kernel: str | None,
+    by: str,
+    state: str | None,
+    around: str | None,
+    sass: bool,
+    source: str | None,
+    regions: str | None,
+    limit: int | None,
+    macs: tuple[str, ...],
+    gemm: tuple[str, ...],
+    form: str,
+    output: str | None,
+) -> None:
+    """Name the instructions that the warps of a launch wait for, with source lines and regions.
+
+    Reads the machine code inside the report; needs PC samples (--section SourceCounters), but no GPU. Regions are
+    marked in the source by // @region NAME ... // @end, in a TOML file, or are the inlined functions.
+    """
+    from profiler import attribution
+
+    work = common.parse_work(macs, gemm)
+    if len(work) > 1:
+        raise UsageError("hot takes the work of one launch: give --macs or --gemm once")
+    result = attribution.attribute_report(
+        path, launch=launch, kernel=kernel, work=work[0] if work else None, source_folder=source, region_file=regions
+    )
+
+    def draw(console: Console) -> None:
+        from dashboards.terminal import hot as drawing
+        from profiler.vocabulary import WarpState
+
+        if sass or around is not None:
+            live = attribution.live_registers(result.hot) if sass else None
+            at = None if around is None else _offset(around, result.hot)
+            for part in drawing.listing(result.hot, result.sources, around=at, live=live, lines=limit or 10):
+                console.print(part)
+            return
+        drawing.draw_hot(console, result.hot, by, WarpState(state) if state else None, limit, result.sources)
+
+    common.emit_text(form, output, _text(form, result.hot), draw)
+
+
+def _text(form: str, hot: Hot) -> str | None:
+    """Return the text of a data format, None for the table."""
+    from profiler import export, export_hot
+
+    if form == "json":
+        return export.to_json(export_hot.hot_document(hot))
+    if form == "csv":
+        return export.to_csv(export_hot.hot_rows(hot))
+    if form == "collapsed":
+        return export_hot.collapsed(hot)
+    if form == "speedscope":
+        return export.to_json(export_hot.speedscope(hot))
+    if form == "markdown":
+        from dashboards.markdown_hot import hot_markdown
+
+        return hot_markdown(hot)
+    return None
+
+
+def _offset(text: str, hot: Hot) -> tuple[str, int]:
+    try:
+        offset = int(text, 16)
+    except ValueError:
+        raise UsageError(f"--around takes a hexadecimal offset such as 1f40, not {text!r}") from None
+    for function in hot.code.functions.values():
+        if offset in function.by_offset:
+            return function.name, offset
+    sizes = ", ".join(f"{f.name} ({f.size:#x} bytes)" for f in hot.code.functions.values()) or "no code"
+    raise NoMatchError(f"there is no instruction at {offset:#x}; the launch has {sizes}")

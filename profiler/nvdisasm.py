@@ -1,0 +1,200 @@
+"""NVIDIA's disassembler: cubin + functions -> its listing with source lines, from a cache where it was asked before.
+
+The listing is what ``nvdisasm -c -gi -fun ...`` prints. Starting nvdisasm costs half a second however small the
+request, so listings are kept, compressed, in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiler.errors import MissingToolError
+
+TIMEOUT = 120.0
+REMEDY = "pip install nvidia-cuda-nvdisasm"
+# The oldest go beyond this many; a listing is 10-100 kB compressed.
+KEPT = 500
+# Written into the key: raise it when the command line or the kept text changes.
+_FORMAT = 1
+# nvdisasm's words for an architecture that it does not know or no longer knows.
+_REFUSED = re.compile(r"is deprecated|not supported|unsupported|unknown architecture", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A disassembler. ``identity`` names its version without starting it: the wheel's version, or size and time."""
+
+    path: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What nvdisasm printed; ``problem`` says why ``text`` is empty, or what it lacks."""
+
+    text: str
+    problem: str | None = None
+
+
+def wheel_places(roots: Iterable[str], matches: Callable[[str], Iterable[str]] = glob.glob) -> list[str]:
+    """Return the nvdisasm programs that wheels put beside the packages in ``roots`` (by default of this machine)."""
+    folders = [Path(root or ".") / "nvidia" / "*" / "bin" for root in roots]
+    names = ("nvdisasm", "nvdisasm.exe", "*/nvdisasm.exe")
+    return [path for folder in folders for name in names for path in matches(str(folder / name))]
+
+
+def find_tools(roots: Iterable[str] | None = None) -> list[Tool]:
+    """Return the disassemblers at hand, those of wheels before the one on PATH; nothing is started."""
+    places = wheel_places(sys.path if roots is None else roots)
+    # cu13 before cu12, whose folder is called cuda_nvdisasm.
+    places.sort(key=lambda path: [int(n) for n in re.findall(r"[\\/]cu(\d+)[\\/]", path)] or [0], reverse=True)
+    on_path = shutil.which("nvdisasm")
+    found = []
+    for path in dict.fromkeys([*places, *([on_path] if on_path else [])]):
+        with suppress(OSError):
+            status = os.stat(path)
+            found.append(Tool(path, _wheel_version(path) or f"{status.st_size}-{status.st_mtime_ns}"))
+    return found
+
+
+def _wheel_version(path: str) -> str | None:
+    """Return the version in the name of the wheel's metadata folder, beside the ``nvidia`` folder of a program."""
+    site = next((parent.parent for parent in Path(path).parents if parent.name == "nvidia"), None)
+    if site is None:
+        return None
+    infos = sorted(site.glob("nvidia_cuda_nvdisasm*.dist-info"))
+    # Two wheels in one folder (CUDA 12 and 13): which program is whose, the names do not say.
+    return infos[0].name.removesuffix(".dist-info") if len(infos) == 1 else None
+
+
+def disassemble(image: bytes, symbols: Sequence[int], *, timeout: float = TIMEOUT) -> Listing:
+    """Return the listing of the functions of a cubin whose symbols have these indices.
+
+    A refusal (an architecture that this nvdisasm does not know, a damaged image, no end within ``timeout`` seconds) is
+    a ``problem``. Raises MissingToolError when there is no nvdisasm.
+    """
+    tools = find_tools()
+    if not tools:
+        raise MissingToolError(f"disassembling needs NVIDIA's nvdisasm, which is not installed: {REMEDY}")
+    wanted = sorted(set(symbols))
+    first: Listing | None = None
+    for tool in tools:
+        entry = _entry(image, wanted, tool)
+        kept = _recall(entry)
+        if kept is not None:
+            return Listing(kept)
+        listing = _run(tool, image, wanted, timeout)
+        if listing.text:
+            if listing.problem is None:
+                _keep(entry, listing.text)
+            return listing
+        first = first or listing
+        # An older toolkit's nvdisasm may still know what a new one has dropped; anything else it would refuse as well.
+        if not _REFUSED.search(listing.problem or ""):
+            break
+    assert first is not None
+    return first
+
+
+def _run(tool: Tool, image: bytes, symbols: Sequence[int], timeout: float) -> Listing:
+    which = ["-fun", ",".join(map(str, symbols))] if symbols else []
+    with tempfile.TemporaryDirectory(prefix="cyinst-") as folder:
+        path = Path(folder) / "code.cubin"
+        path.write_bytes(image)
+        why = ""
+        # Damaged line tables make -gi fail, not the code.
+        for options, lacks in ((["-c", "-gi"], None), (["-c"], "its line table cannot be read")):
+            try:
+                done = subprocess.run(
+                    [tool.path, *options, *which, str(path)], stdin=subprocess.DEVNULL, capture_output=True,
+                    encoding="utf-8", errors="replace", timeout=timeout, check=False,
+                )  # fmt: skip
+            except subprocess.TimeoutExpired:
+                return Listing("", f"nvdisasm did not finish within {timeout:.0f} s")
+            except OSError as error:
+                return Listing("", f"nvdisasm cannot be started ({error.strerror}): {REMEDY}")
+            if done.returncode == 0 and ".section" in done.stdout:
+                return Listing(done.stdout, lacks and f"no source lines: {lacks}")
+            why = why or _reason(done)
+            if _REFUSED.search(why):
+                break
+    return Listing("", f"nvdisasm cannot disassemble it: {why}")
+
+
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    """The first error that nvdisasm printed, without its prefix."""
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    serious = [line for line in lines if re.match(r"nvdisasm (error|fatal)", line)] or lines
+    if serious:
+        return re.sub(r"^nvdisasm \w+\s*:\s*", "", serious[0])[:200].rstrip(".")
+    how = f"killed by signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+    return f"{how}, without a word"
+
+
+def cache_folder() -> Path:
+    """Return where listings are kept: $CYINST_CACHE, or ``cyinst`` in the user's cache folder."""
+    own = os.environ.get("CYINST_CACHE")
+    if own:
+        return Path(own)
+    local = os.environ.get("LOCALAPPDATA") if sys.platform == "win32" else os.environ.get("XDG_CACHE_HOME")
+    if local:
+        return Path(local) / "cyinst"
+    # Without a home directory expanduser leaves the tilde; then a folder of this name here is the worst of it.
+    return Path(os.path.expanduser("~")) / ".cache" / "cyinst"
+
+
+def _entry(image: bytes, symbols: Sequence[int], tool: Tool) -> Path:
+    key = hashlib.sha256(f"{_FORMAT} {tool.identity} {' '.join(map(str, symbols))} ".encode())
+    key.update(hashlib.sha256(image).digest())
+    return cache_folder() / "nvdisasm" / f"{key.hexdigest()}.gz"
+
+
+def _recall(entry: Path) -> str | None:
+    """Return a kept listing; None when there is none, or it is cut off or altered (gzip carries a checksum)."""
+    with suppress(OSError, EOFError, zlib.error, UnicodeDecodeError):
+        text = gzip.decompress(entry.read_bytes()).decode()
+        if ".section" in text:
+            # Its time says when it was last of use.
+            with suppress(OSError):
+                os.utime(entry)
+            return text
+    return None
+
+
+def _keep(entry: Path, text: str) -> None:
+    """Keep a listing. A cache that cannot be written costs time, nothing else."""
+    with suppress(OSError):
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=entry.parent, prefix=".new-")
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(gzip.compress(text.encode(), compresslevel=6, mtime=0))
+            # Renamed when whole, so that a reader never sees half of it.
+            os.replace(name, entry)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name)
+            raise
+        _forget_oldest(entry.parent)
+
+
+def _forget_oldest(folder: Path) -> None:
+    entries = list(folder.glob("*.gz"))
+    if len(entries) > KEPT:
+        # A tenth at once, so that not every write has to look.
+        by_age = sorted(entries, key=lambda path: path.stat().st_mtime)
+        for path in by_age[: len(entries) - KEPT * 9 // 10]:
+            path.unlink(missing_ok=True)
