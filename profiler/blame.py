@@ -133,7 +133,7 @@ class Hot:
     """Attribution of one launch. ``rows`` are complete; everything else is summed from them.
 
     ``region_of`` maps (function, offset) to the region; ``region_source`` says where regions come from: ``source``
-    comments, ``file``, ``inlined functions`` or ``none``. ``live`` are live registers by (function, offset).
+    comments``, ``region file`` or ``inlined functions``.
     """
 
     account: Account

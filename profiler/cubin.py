@@ -139,7 +139,9 @@ class _Loaded:
         if image.sm < FIRST_SM:
             self.lacks.append(f"sm_{image.sm} code is not decoded: its instructions are not 128 bits wide")
             return
-        symbols = {index: entry.index for index in sections if (entry := image.entry(image.sections[index])) is not None}
+        symbols = {
+            index: entry.index for index in sections if (entry := image.entry(image.sections[index])) is not None
+        }
         if not symbols:
             self.lacks.append("the cubin's functions have no symbols")
             return

@@ -8,6 +8,8 @@ matrix shapes); where the tables do not tell, an operand is one register.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -185,33 +187,73 @@ class DefUse:
         """Registers read and written, by instruction."""
         return tuple(access_of(i) for i in self.code)
 
+    @cached_property
+    def _writers(self) -> dict[int, list[int]]:
+        """{register: positions that write it, ascending}."""
+        found: dict[int, list[int]] = {}
+        for position, access in enumerate(self.accesses):
+            for register in access.writes:
+                found.setdefault(register, []).append(position)
+        return found
+
     def reaching(self, position: int, register: int, limit: int = 4_000) -> dict[int, int]:
         """Return {definition: loop back edges crossed} of a register as read at a position.
 
-        A guarded definition does not end the search unless its complement (@P0 and @!P0) was met on the same path.
-        At most ``limit`` steps are walked; beyond them the result is what was found.
+        A guarded definition ends the search when the reader has the same guard, or when its complement (@P0 and @!P0)
+        was met on the same path, as long as the predicate was not rewritten in between. At most ``limit`` basic blocks
+        are walked; beyond them the result is what was found.
         """
+        writers = self._writers.get(register)
+        if not writers:
+            return {}
         found: dict[int, int] = {}
-        seen: set[tuple[int, str | None]] = set()
-        back = self.graph.back_edges
-        work: list[tuple[int, str | None, int]] = [(position, None, 0)]
+        own = _guard(self.code[position].predicate)
+        # Guards under which nothing earlier can reach: the reader does not run, or a later definition was seen.
+        closed = frozenset({_complement(own)}) if own is not None else frozenset[str]()
+        seen: set[tuple[int, frozenset[str]]] = set()
+        work: deque[tuple[int, frozenset[str], int]] = deque([(position, closed, 0)])
+        started = False
         while work and limit:
             limit -= 1
-            at, guard, crossed = work.pop()
-            for p in self.graph.predecessors[at]:
-                edges = crossed + ((p, at) in back)
-                next_guard = guard
-                if register in self.accesses[p].writes:
-                    if p not in found or edges < found[p]:
-                        found[p] = edges
-                    own = self.code[p].predicate
-                    if own in (None, "PT", "UPT") or (guard is not None and own == _complement(guard)):
-                        continue
-                    next_guard = own
-                if (p, next_guard) not in seen:
-                    seen.add((p, next_guard))
-                    work.append((p, next_guard, edges))
+            end, guards, crossed = work.popleft()
+            # ``end`` is exclusive: one past a predecessor, or the reader itself, first thing.
+            inside = position if end == position and not started else end - 1
+            started = True
+            first = self.graph.blocks[self.graph.block_of[inside]][0]
+            killed = False
+            below = end
+            for n in range(bisect_left(writers, end) - 1, -1, -1):
+                p = writers[n]
+                if p < first:
+                    break
+                guards = self._still_valid(guards, p + 1, below)
+                below = p + 1
+                found[p] = min(crossed, found.get(p, crossed))
+                guard = _guard(self.code[p].predicate)
+                if guard is None or _complement(guard) in guards:
+                    killed = True
+                    break
+                guards = guards | {guard}
+            if killed:
+                continue
+            guards = self._still_valid(guards, first, below)
+            for p in self.graph.predecessors[first]:
+                carried = (p, first) in self.graph.back_edges
+                if (p, guards) not in seen:
+                    seen.add((p, guards))
+                    (work.append if carried else work.appendleft)((p + 1, guards, crossed + carried))
         return found
+
+    def _still_valid(self, guards: frozenset[str], start: int, end: int) -> frozenset[str]:
+        """Drop the guards whose predicate is rewritten in [start, end): they speak of another value there."""
+        if not guards:
+            return guards
+        return frozenset(g for g in guards if not self._written_between(_number(g), start, end))
+
+    def _written_between(self, register: int, start: int, end: int) -> bool:
+        writers = self._writers.get(register, [])
+        at = bisect_left(writers, start)
+        return at < len(writers) and writers[at] < end
 
     @cached_property
     def live_counts(self) -> tuple[int, ...]:
@@ -256,6 +298,15 @@ class DefUse:
                     live -= written
                 live |= _general(self.accesses[i].reads)
         return tuple(counts)
+
+
+def _guard(predicate: str | None) -> str | None:
+    return None if predicate in (None, "PT", "UPT") else predicate
+
+
+def _number(predicate: str) -> int:
+    name = predicate.lstrip("!")
+    return _KINDS[name.rstrip("0123456789")] + int(name.lstrip("UP"))
 
 
 def _complement(predicate: str) -> str:

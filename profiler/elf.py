@@ -122,7 +122,11 @@ class Image:
             if base is None:
                 continue
             for symbol in self.symbols:
-                if symbol.section == section.index and symbol.kind in (_STT_FUNC, _STT_SECTION) and symbol.value >= base:
+                if (
+                    symbol.section == section.index
+                    and symbol.kind in (_STT_FUNC, _STT_SECTION)
+                    and symbol.value >= base
+                ):
                     position = self.symbols_offset + symbol.index * _SYMBOL.size + 8
                     struct.pack_into("<Q", patched, position, symbol.value - base)
         return self if patched == self.data else parse(bytes(patched))

@@ -8,6 +8,8 @@ waited for. Register def-use then says which of several candidates' results is c
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,6 +78,8 @@ class ProducerFinder:
         self.graph = FlowGraph(function)
         self.defuse = DefUse(self.graph)
         self._scoreboards: dict[tuple[int, int], dict[int, int]] = {}
+        self._behind: dict[int, int | None] = {}
+        self._queue_notes: dict[WarpState, str] = {}
 
     @cached_property
     def _usable_control(self) -> bool:
@@ -103,7 +107,7 @@ class ProducerFinder:
             WarpState.IMC_MISS: "constant operand",
         }.get(state, "")
         if state in _QUEUES:
-            note = self._queue_note(position, state)
+            note = self._queue_note(state)
         return (Blamed(position, Method.SELF, note=note),)
 
     # Scoreboards
@@ -137,28 +141,51 @@ class ProducerFinder:
             self._scoreboards[key] = self._walk_setters(position, scoreboard)
         return self._scoreboards[key]
 
+    @cached_property
+    def _events(self) -> tuple[list[int], ...]:
+        """For each scoreboard, the positions that set it or, unguarded, wait for it, ascending."""
+        events: tuple[list[int], ...] = tuple([] for _ in range(6))
+        for position, instruction in enumerate(self.code):
+            control = instruction.control
+            if control is not None:
+                waits = control.waits if instruction.predicate is None else ()
+                for scoreboard in {*control.sets, *waits}:
+                    events[scoreboard].append(position)
+        return events
+
     def _walk_setters(self, position: int, scoreboard: int) -> dict[int, int]:
         found: dict[int, int] = {}
+        events = self._events[scoreboard]
         seen: set[int] = set()
-        back = self.graph.back_edges
-        work = [(position, 0)]
+        work: deque[tuple[int, int, int]] = deque([(position, self._block_start(position), 0)])
         steps = MAX_STEPS
         while work and steps:
             steps -= 1
-            at, crossed = work.pop()
-            for p in self.graph.predecessors[at]:
-                if p in seen:
-                    continue
-                seen.add(p)
-                edges = crossed + ((p, at) in back)
+            end, first, crossed = work.popleft()
+            stopped = False
+            for n in range(bisect_left(events, end) - 1, -1, -1):
+                p = events[n]
+                if p < first:
+                    break
                 control = self.code[p].control
-                if control is not None:
-                    if scoreboard in control.sets:
-                        found[p] = min(edges, found.get(p, edges))
-                    if scoreboard in control.waits and self.code[p].predicate is None:
-                        continue
-                work.append((p, edges))
+                assert control is not None
+                if scoreboard in control.sets:
+                    found[p] = min(crossed, found.get(p, crossed))
+                if scoreboard in control.waits and self.code[p].predicate is None:
+                    stopped = True
+                    break
+            if stopped:
+                continue
+            for p in self.graph.predecessors[first]:
+                if p not in seen:
+                    seen.add(p)
+                    carried = (p, first) in self.graph.back_edges
+                    # Fewest back edges first, so that a producer of the same iteration is not called loop-carried.
+                    (work.append if carried else work.appendleft)((p + 1, self._block_start(p), crossed + carried))
         return found
+
+    def _block_start(self, position: int) -> int:
+        return self.graph.blocks[self.graph.block_of[position]][0]
 
     def _produces(self, position: int, state: WarpState) -> bool:
         """True when the unit behind an instruction is the one that the state names: L1TEX for long_scoreboard."""
@@ -288,13 +315,18 @@ class ProducerFinder:
         return tuple(chain)
 
     def _load_behind(self, position: int) -> int | None:
+        if position not in self._behind:
+            self._behind[position] = self._search_load(position)
+        return self._behind[position]
+
+    def _search_load(self, position: int) -> int | None:
         seen: set[int] = set()
         work = [(position, r) for r in self.defuse.accesses[position].addresses if r < PREDICATE]
         steps = 64
         while work and steps:
             steps -= 1
             at, register = work.pop(0)
-            for definition in self.defuse.reaching(at, register, limit=400):
+            for definition in self.defuse.reaching(at, register, limit=100):
                 if definition in seen:
                     continue
                 seen.add(definition)
@@ -407,6 +439,8 @@ class ProducerFinder:
             return (Blamed(before[0], Method.SELF, note=note),)
         return (Blamed(position, Method.SELF),)
 
-    def _queue_note(self, position: int, state: WarpState) -> str:
-        filling = sum(1 for i in self.code if classify(i.opcode) in _QUEUES[state])
-        return f"queue filled by {filling} instructions of its kind"
+    def _queue_note(self, state: WarpState) -> str:
+        if state not in self._queue_notes:
+            filling = sum(1 for i in self.code if classify(i.opcode) in _QUEUES[state])
+            self._queue_notes[state] = f"queue filled by {filling} instructions of its kind"
+        return self._queue_notes[state]

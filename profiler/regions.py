@@ -46,12 +46,13 @@ class Span:
 
 @dataclass(frozen=True)
 class Regions:
-    """Where regions are. ``source``: ``source comments``, ``region file``, ``inlined functions`` or ``none``."""
+    """Where regions are. ``source``: ``source comments``, ``region file`` or ``inlined functions``."""
 
     source: str
     spans: tuple[Span, ...] = ()
     patterns: tuple[tuple[str, re.Pattern[str]], ...] = ()
     functions: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
+    kernel: str = ""
     problems: tuple[str, ...] = ()
 
     def region_of(self, instruction: Instruction) -> str:
@@ -62,10 +63,12 @@ class Regions:
         for frame in instruction.frames:
             if (inner := self._innermost(frame)) is not None:
                 return inner
-        if self.source == "inlined functions" and len(instruction.frames) > 1:
-            # The last frame is the kernel's own line; the one before it is what the kernel called there.
-            frame = instruction.frames[-2]
-            return frame.function or self._function_at(frame) or UNMARKED
+        if self.source == "inlined functions":
+            # The outermost function that is not the kernel itself: what the kernel called.
+            for frame in reversed(instruction.frames):
+                called = frame.function or self._function_at(frame)
+                if called is not None and called != self.kernel:
+                    return called
         return UNMARKED
 
     def _innermost(self, frame: Frame) -> str | None:
@@ -78,10 +81,11 @@ class Regions:
         return spans[at - 1].region if at and spans[at - 1].last >= frame.line else None
 
 
-def find_regions(sources: Mapping[str, str], toml: str | None = None, has_inlining: bool = True) -> Regions:
+def find_regions(sources: Mapping[str, str], toml: str | None = None, kernel: str = "") -> Regions:
     """Return the regions of a kernel from its source files {path: text} and the text of a region file.
 
-    A region file wins over comments, comments over inlined functions. Raises UsageError for a malformed region file.
+    A region file wins over comments, comments over inlined functions (those that are not ``kernel``, by its source
+    name). Raises UsageError for a malformed region file.
     """
     if toml is not None:
         return _from_toml(toml)
@@ -94,9 +98,7 @@ def find_regions(sources: Mapping[str, str], toml: str | None = None, has_inlini
     if spans:
         return Regions("source comments", tuple(spans), problems=tuple(problems))
     functions = {path: _definitions(path, text) for path, text in sources.items()}
-    if has_inlining and any(functions.values()):
-        return Regions("inlined functions", functions=functions, problems=tuple(problems))
-    return Regions("inlined functions" if has_inlining else "none", problems=tuple(problems))
+    return Regions("inlined functions", functions=functions, kernel=kernel, problems=tuple(problems))
 
 
 def _from_comments(path: str, text: str) -> tuple[list[Span], list[str]]:

@@ -58,15 +58,16 @@ def test_unbalanced_comments_are_named(text: str, says: str) -> None:
 
 
 def test_without_marks_the_functions_that_the_kernel_calls_are_the_regions() -> None:
-    regions = find_regions({"/src/k.cu": SOURCE})
+    regions = find_regions({"/src/k.cu": SOURCE}, kernel="kernel")
     assert regions.source == "inlined functions"
     assert regions.region_of(at(6, 11)) == "stage"
     assert regions.region_of(at(2, 6, 11)) == "stage"
     assert regions.region_of(at(12)) == UNMARKED
+    assert regions.region_of(at(6)) == "stage", "some instructions carry no inlining chain"
 
 
 def test_a_function_name_of_the_line_table_needs_no_source() -> None:
-    regions = find_regions({})
+    regions = find_regions({}, kernel="k")
     named = Instruction(
         0, 0, None, "FADD", (), None, (Frame("x.cu", 3, "inner"), Frame("x.cu", 9, "stage"), Frame("x.cu", 20))
     )

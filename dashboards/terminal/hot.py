@@ -13,10 +13,11 @@ from dashboards import units
 from dashboards.terminal import bars
 from profiler.blame import UNMARKED, Cause, Hot, Place, Row
 from profiler.books import Sampled
+from profiler.code import Instruction
 from profiler.export_hot import by_line, cycles_per_executed, slots
 from profiler.vocabulary import WarpState
 
-LIMIT = 10
+LIMIT = 6
 AROUND = 4
 Sources = Mapping[str, Sequence[str]]
 
@@ -111,7 +112,7 @@ def _default_rest(hot: Hot, state: WarpState | None, glyphs: bars.Glyphs, source
     worst = next((c for c in hot.causes if c.state.is_stall and c.waiters), None)
     if worst is not None:
         place = worst.waiters[0][0]
-        yield _heading(f"Around the worst spot, {_line(place)}")
+        yield _heading(f"Around the worst spot, {_line(place)} (ctl: stall count, scoreboards set w r, waited on ?)")
         yield from listing(hot, sources, around=(place.function, place.instruction.offset))
 
 
@@ -246,13 +247,8 @@ def listing(
             cost[key][0] += row.samples
             cost[key][1] += row.lost
             top.setdefault(key, {})[row.state] = row.samples
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    for name, right in (("", False), ("offset", True), ("samp.", True), ("lost", True), ("executed", True)):
-        table.add_column(name, justify="right" if right else "left", no_wrap=True)
-    if live is not None:
-        table.add_column("live", justify="right", no_wrap=True)
-    table.add_column("ctl", no_wrap=True)
-    table.add_column("instruction", overflow="ellipsis", no_wrap=True)
+    live_head = "" if live is None else "live "
+    yield _code_line(f"   offset    samp.   lost  executed {live_head}ctl       instruction", "bold")
     last: tuple[str | None, int | None] = (None, None)
     for function in hot.code.functions.values():
         chosen = list(function.instructions)
@@ -266,27 +262,31 @@ def listing(
             place = Place(function.name, i, hot.region_of.get(key, UNMARKED))
             if (place.file, place.line) != last and place.file is not None:
                 last = (place.file, place.line)
-                source = f"{_line(place)} [{place.region}] {_source_line(place, sources)}"
-                blank = [""] * (6 if live is None else 7)
-                table.add_row(*blank, Text(source, "green"))
+                yield _code_line(f"  {_line(place)} [{place.region}] {_source_line(place, sources)}", "green")
             samples, lost = cost.get(key, [0, 0])
             states = top.get(key, {})
             stall = max((s for s in states if s.is_stall), key=lambda s: states[s], default=None)
             note = f"  {stall.value}" if stall is not None and samples >= 0.01 * hot.samples else ""
-            mark = ">" if around is not None and i.offset == around[1] else ""
-            cells = [mark, f"{i.offset:04x}", f"{samples or ''}", f"{lost or ''}", units.count(hot.executed.get(key))]
-            if live is not None:
-                cells.append(str(live.get(key, "")))
-            text = Text.assemble(i.text, (note, "bold red"))
-            table.add_row(*cells, _control(i), text)
-    yield table
+            mark = ">" if around is not None and i.offset == around[1] else " "
+            alive = "" if live is None else f"{live.get(key, 0):4d} "
+            head = (
+                f"{mark} {i.offset:7x} {samples or '':8} {lost or '':6} {units.count(hot.executed.get(key)):>9} {alive}"
+            )
+            yield _one_line(Text.assemble(f"{head}{_control(i):9} {i.text}", (note, "bold red")))
 
 
-def _control(i: object) -> str:
-    """Scheduling column: stall count, scoreboards set (w write, r read) and waited on."""
-    from profiler.code import Instruction
+def _code_line(text: str, style: str) -> RenderableType:
+    return _one_line(Text(text, style))
 
-    assert isinstance(i, Instruction)
+
+def _one_line(text: Text) -> RenderableType:
+    """A line that is cut, not wrapped; console.print drops a bare Text's own wrapping."""
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return Padding(text, 0)
+
+
+def _control(i: Instruction) -> str:
+    """Scheduling column: stall count, scoreboards set (w write, r read) and waited on (?)."""
     c = i.control
     if c is None:
         return ""

@@ -1,0 +1,126 @@
+"""A report's path -> the attribution of one launch: reads, disassembles, finds regions, and calls pcsample."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiler.accounting import account
+from profiler.blame import Hot
+from profiler.cfg import FlowGraph
+from profiler.code import Code
+from profiler.cubin import code_of
+from profiler.defuse import DefUse
+from profiler.errors import NoMatchError, ReportError
+from profiler.model import LaunchProfile, Report, Work
+from profiler.ncu_parse import load
+from profiler.pcsample import attribute, metrics_for_attribution
+from profiler.regions import find_regions
+
+
+@dataclass(frozen=True)
+class Attributed:
+    """The result and the source lines {file as the line table names it: lines} to show beside it."""
+
+    hot: Hot
+    sources: Mapping[str, Sequence[str]]
+
+
+def attribute_report(
+    path: str,
+    *,
+    launch: int | None = None,
+    kernel: str | None = None,
+    work: Work | None = None,
+    source_folder: str | None = None,
+    region_file: str | None = None,
+) -> Attributed:
+    """Attribute the samples of one launch of a report, by default the longest one with samples.
+
+    ``kernel`` is a regular expression on the function name. ``source_folder`` supplies sources that the report does
+    not embed, by file name. Raises ReportError, NoMatchError, UsageError (region file) and MissingToolError.
+    """
+    toml = None if region_file is None else Path(region_file).read_text(encoding="utf-8", errors="replace")
+    report = load(path, metrics=metrics_for_attribution())
+    chosen = choose_launch(report, launch, kernel)
+    return attribute_launch(report, chosen, work=work, source_folder=source_folder, toml=toml)
+
+
+def attribute_launch(
+    report: Report,
+    launch: LaunchProfile,
+    *,
+    work: Work | None = None,
+    source_folder: str | None = None,
+    toml: str | None = None,
+) -> Attributed:
+    """Attribute the samples of one launch of a loaded report (read with its instances)."""
+    with ThreadPoolExecutor(1) as pool:
+        # nvdisasm is another process: the books close while it works.
+        pending = pool.submit(_code, report.path, launch)
+        books = account(launch, work)
+        code = pending.result()
+    sources = _sources(launch, code, source_folder)
+    regions = find_regions(sources, toml, kernel=launch.kernel)
+    hot = attribute(books, code, regions)
+    return Attributed(hot, {name: text.splitlines() for name, text in sources.items()})
+
+
+def choose_launch(report: Report, index: int | None, kernel: str | None) -> LaunchProfile:
+    """Return the launch that the filters name, or the longest of those that remain, with samples if any has them."""
+    chosen = list(report.launches)
+    if kernel is not None:
+        chosen = [x for x in chosen if re.search(kernel, x.kernel)]
+    if index is not None:
+        chosen = [x for x in chosen if x.index == index]
+    if not chosen:
+        names = ", ".join(f"#{x.index} {x.kernel}" for x in report.launches[:8])
+        raise NoMatchError(f"{report.path}: no launch matches; there are {names}")
+    return max(chosen, key=lambda x: (_sampled(x), x.number("gpu__time_duration.sum") or 0.0))
+
+
+def live_registers(hot: Hot) -> dict[tuple[str, int], int]:
+    """Return live general registers by (function, offset)."""
+    found = {}
+    for function in hot.code.functions.values():
+        counts = DefUse(FlowGraph(function)).live_counts
+        found.update({(function.name, i.offset): n for i, n in zip(function.instructions, counts, strict=True)})
+    return found
+
+
+def _sampled(launch: LaunchProfile) -> bool:
+    return any(name.startswith("smsp__pcsamp_warps") for name in launch.metrics)
+
+
+def _code(path: str, launch: LaunchProfile) -> Code:
+    try:
+        return code_of(path, launch)
+    except ReportError as error:
+        # Without code the books of the samples still close: all of them lie outside of what is known.
+        return Code("", 0, {}, (str(error).removeprefix(f"{path}: "),))
+
+
+def _sources(launch: LaunchProfile, code: Code, folder: str | None) -> dict[str, str]:
+    """Return the sources that the line table names: embedded in the report, else from the folder by file name."""
+    named = {f.file for function in code.functions.values() for i in function.instructions for f in i.frames}
+    found = {name: text for name, text in launch.source_files.items() if name in named or not named}
+    if folder is None:
+        return found
+    by_name: dict[str, list[Path]] = {}
+    for file in sorted(Path(folder).rglob("*")):
+        if file.is_file():
+            by_name.setdefault(file.name, []).append(file)
+    for name in named - set(found):
+        candidates = by_name.get(re.split(r"[\\/]", name)[-1], [])
+        if candidates:
+            best = max(candidates, key=lambda p: _common_tail(p.as_posix(), name.replace("\\", "/")))
+            found[name] = best.read_text(encoding="utf-8", errors="replace")
+    return found
+
+
+def _common_tail(a: str, b: str) -> int:
+    parts = zip(reversed(a.split("/")), reversed(b.split("/")), strict=False)
+    return next((n for n, (x, y) in enumerate(parts) if x != y), min(a.count("/"), b.count("/")) + 1)
