@@ -7,7 +7,7 @@ the architecture in ``e_flags``, symbols that the driver has relocated) as found
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -104,32 +104,50 @@ class Image:
 
     def callees(self, section: Section) -> frozenset[int]:
         """Return the indices of the code sections that a section's relocations refer to: the functions it calls."""
-        found: set[int] = set()
-        for table in self.sections:
-            if table.kind in (_SHT_REL, _SHT_RELA) and table.info == section.index:
-                width = 16 if table.kind == _SHT_REL else 24
-                for position in range(table.offset, table.offset + table.size - width + 1, width):
-                    number = struct.unpack_from("<I", self.data, position + 12)[0]
-                    if number < len(self.symbols):
-                        found.add(self.symbols[number].section)
-        return frozenset(found & {s.index for s in self.code_sections} - {section.index})
+        return self._calls.get(section.index, frozenset())
+
+    @cached_property
+    def _calls(self) -> dict[int, frozenset[int]]:
+        code = {s.index for s in self.code_sections}
+        found: dict[int, set[int]] = {}
+        for table, _, number in self._relocations(code):
+            if self.symbols[number].section in code - {table.info}:
+                found.setdefault(table.info, set()).add(self.symbols[number].section)
+        return {index: frozenset(sections) for index, sections in found.items()}
 
     def unrelocated(self) -> Image:
-        """Return the image with function symbols as offsets again, itself when they are; nvdisasm insists on them."""
+        """Return the image with code addresses as offsets again, itself when they are.
+
+        Images of old reports carry the addresses of the process that ran them, in function symbols and in debug tables;
+        nvdisasm refuses the former and does not come to an end over the latter.
+        """
+        bases = {s.index: base for s in self.code_sections if (base := self.base(s)) is not None}
+        if not bases:
+            return self
         patched = bytearray(self.data)
-        for section in self.code_sections:
-            base = self.base(section)
-            if base is None:
+        for symbol in self.symbols:
+            base = bases.get(symbol.section)
+            if base is not None and symbol.kind in (_STT_FUNC, _STT_SECTION) and symbol.value >= base:
+                struct.pack_into("<Q", patched, self.symbols_offset + symbol.index * _SYMBOL.size + 8, symbol.value - base)
+        for table, position, number in self._relocations({s.index for s in self.sections if not s.is_code}):
+            target = self.sections[table.info]
+            if position + 8 > target.size:
                 continue
-            for symbol in self.symbols:
-                if (
-                    symbol.section == section.index
-                    and symbol.kind in (_STT_FUNC, _STT_SECTION)
-                    and symbol.value >= base
-                ):
-                    position = self.symbols_offset + symbol.index * _SYMBOL.size + 8
-                    struct.pack_into("<Q", patched, position, symbol.value - base)
-        return self if patched == self.data else parse(bytes(patched))
+            base = bases.get(self.symbols[number].section)
+            (value,) = struct.unpack_from("<Q", patched, target.offset + position)
+            if base is not None and value >= base:
+                struct.pack_into("<Q", patched, target.offset + position, value - base)
+        return parse(bytes(patched))
+
+    def _relocations(self, targets: Set[int]) -> Iterator[tuple[Section, int, int]]:
+        """Yield (relocation table, offset in the section that it is for, symbol index) for some target sections."""
+        for table in self.sections:
+            if table.kind in (_SHT_REL, _SHT_RELA) and table.info in targets:
+                width = 16 if table.kind == _SHT_REL else 24
+                for at in range(table.offset, table.offset + table.size - width + 1, width):
+                    position, _, number = struct.unpack_from("<QII", self.data, at)
+                    if number < len(self.symbols):
+                        yield table, position, number
 
 
 def parse(data: bytes) -> Image:

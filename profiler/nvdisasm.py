@@ -23,7 +23,7 @@ from pathlib import Path
 
 from profiler.errors import MissingToolError
 
-TIMEOUT = 120.0
+TIMEOUT = 60.0
 REMEDY = "pip install nvidia-cuda-nvdisasm"
 # The oldest go beyond this many; a listing is 10-100 kB compressed.
 KEPT = 500

@@ -63,11 +63,12 @@ def controls(code: bytes) -> tuple[Control | None, ...]:
 
 _SECTION = re.compile(r"\s*\.section\s+([^\s,]+),")
 _LABEL = re.compile(r"([^\s/][^\s:]*):\s*$")
-_INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(?:@(!?\w+)\s+)?([^\s;]+)\s*(.*?)\s*;")
+_INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(?:@(!?\w+)\s+)?([^\s;]+)\s*([^;]*);")
 _POSITION = re.compile(r'"([^"]*)", line (\d+)')
 _FUNCTION = re.compile(r'Function\s+"?([^\s",]+)')
 _TARGET = re.compile(r"`\(([^)]*)\)")
 _TABLE = re.compile(r"\(\*\"BRANCH_TARGETS ([^\"]*)\"\*\)")
+_NESTED_COMMA = re.compile(r"[({]|\[[^\]]*,")
 _REGISTER = re.compile(r"U?R\d+")
 
 
@@ -105,7 +106,7 @@ def _section(name: str, lines: Sequence[str], code: bytes) -> Listing:
     lines_open = _Frames()
     for line in lines:
         if found := _INSTRUCTION.match(line):
-            raws.append(_Raw(int(found[1], 16), found[2], found[3], found[4], lines_open.at_instruction()))
+            raws.append(_Raw(int(found[1], 16), found[2], found[3], found[4].rstrip(), lines_open.at_instruction()))
         elif "//##" in line:
             lines_open.comment(line)
         elif found := _LABEL.match(line):
@@ -120,7 +121,7 @@ def _section(name: str, lines: Sequence[str], code: bytes) -> Listing:
             targets = tuple(labels[t] for t in found[1].split(",") if t in labels)
             tables.update(targets)
             operands = operands[: found.start()].rstrip()
-        split = tuple(o.replace(".reuse", "") for o in _split(operands))
+        split = tuple(_split(operands.replace(".reuse", "")))
         instructions.append(
             Instruction(
                 index=index,
@@ -156,8 +157,8 @@ def _split(text: str) -> list[str]:
     """Split operands at the commas outside of brackets, braces and parentheses."""
     if not text:
         return []
-    if "," not in text:
-        return [text]
+    if not _NESTED_COMMA.search(text):
+        return text.split(", ")
     parts: list[str] = []
     depth = start = 0
     for position, character in enumerate(text):

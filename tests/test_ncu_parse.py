@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,14 @@ SAMPLED = 100
 # NVIDIA's reader keeps state between reports (the unit of a derived metric can follow one read before), so both
 # readings of a file are made side by side, and not taken from the memory that other tests share.
 @pytest.fixture(scope="module")
-def report(report_path: Path) -> Report:
+def child(report_path: Path) -> Iterator[Future[Report]]:
+    """The report by ``load``, under way while this process reads it too."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(load, report_path)
+
+
+@pytest.fixture(scope="module")
+def report(report_path: Path, child: Future[Report]) -> Report:
     return read(report_path)
 
 
@@ -168,14 +176,16 @@ def test_every_launch_has_the_device_and_dimensions_that_its_metrics_give(report
             assert math.prod(launch.block) == number("launch__block_size")
 
 
-def test_the_child_process_returns_the_report_that_reading_in_process_gives(report: Report, report_path: Path) -> None:
+def test_the_child_process_returns_the_report_that_reading_in_process_gives(
+    report: Report, child: Future[Report]
+) -> None:
     # repr tells 1 from 1.0 and prints NaN, which equals nothing, not even itself.
-    child = load(report_path)
-    assert repr((child.path, child.conditions, child.problems)) == repr(
+    loaded = child.result()
+    assert repr((loaded.path, loaded.conditions, loaded.problems)) == repr(
         (report.path, report.conditions, report.problems)
     )
     accounting = metrics_for_accounting()
-    for ours, theirs in zip(child.launches, report.launches, strict=True):
+    for ours, theirs in zip(loaded.launches, report.launches, strict=True):
         assert repr(replace(ours, metrics={})) == repr(replace(theirs, metrics={}))
         assert list(ours.metrics) == list(theirs.metrics)
         for name, metric in ours.metrics.items():
