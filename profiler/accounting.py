@@ -207,7 +207,8 @@ def _per_work(
     duration: float | None,
     tensor: Tensor | None,
 ) -> PerWork:
-    moved = launch.number(v.DRAM_BYTES)
+    read, written = launch.number(v.DRAM_READ), launch.number(v.DRAM_WRITTEN)
+    moved = None if read is None or written is None else read + written
     done = tensor.macs if tensor is not None and tensor.macs else None
     return PerWork(
         work=work,
@@ -226,6 +227,8 @@ def _not_collected(a: Account) -> tuple[NotCollected, ...]:
         (a.clock_hz, v.CLOCK),
         (a.issued_per_scheduler, v.INST_ISSUED),
         (a.executed_instructions, v.INST_EXECUTED),
+        (a.active_cycles, v.ACTIVE_CYCLES),
+        (a.elapsed_cycles, v.ELAPSED_CYCLES),
         (a.issue_rate, v.ISSUE_RATE),
         (a.active_warps, v.ACTIVE_WARPS),
         (a.eligible_warps, v.ELIGIBLE_WARPS),

@@ -7,7 +7,7 @@ uses are declared here; everything else is skipped by protobuf.
 
 from __future__ import annotations
 
-import shlex
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,10 +20,10 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 # message -> field -> (number, type); a type that is itself a key is a message, * marks a repeated field.
 _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
-    "Version": {"provider": (1, "string"), "version": (2, "string")},
-    "Settings": {"clock_control": (8, "string"), "import_source": (10, "bool"), "replay_mode": (11, "string")},
+    "Version": {"provider": (1, "bytes"), "version": (2, "bytes")},
+    "Settings": {"clock_control": (8, "bytes"), "import_source": (10, "bool"), "replay_mode": (11, "bytes")},
     "Session": {
-        "created": (2, "uint64"), "versions": (8, "*Version"), "settings": (10, "Settings"), "cmdline": (11, "string"),
+        "created": (2, "uint64"), "versions": (8, "*Version"), "settings": (10, "Settings"), "cmdline": (11, "bytes"),
     },
     "Block": {
         "sources": (1, "uint32"), "results": (2, "uint32"), "session": (3, "Session"), "size": (5, "uint32"),
@@ -83,7 +83,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class LoadedFunction:
-    """Where a function of a module was in memory. Names repeat (static functions): the symbol index tells them apart."""
+    """Where a function of a module was in memory. The symbol index tells apart functions of the same name."""
 
     name: str
     address: int
@@ -213,6 +213,8 @@ def _breakage(error: Exception) -> str:
 def _walk(data: bytes, block_class: Any, sources: bool = False) -> Iterator[tuple[str, Any]]:
     """Yield ("Block", header) and (message name, payload bytes) in file order; code only if ``sources`` asks for it."""
     position = 8 + _u32(data, 4)
+    if position > len(data):
+        raise ValueError("the file header runs past the end of the file")
     while position < len(data):
         size = _u32(data, position)
         position += 4
@@ -224,15 +226,16 @@ def _walk(data: bytes, block_class: Any, sources: bool = False) -> Iterator[tupl
         end = position + block.size
         if end > len(data):
             raise ValueError(f"a block at byte {position} needs {block.size} bytes, {len(data) - position} are there")
-        entries = ["SourceData"] * block.sources
+        entries: list[str] = []
         for name, count in (
+            ("SourceData", block.sources),
             ("KernelResult", block.results),
             ("RangeResult", block.ranges),
             ("CmdlistResult", block.cmdlists),
             ("GraphResult", block.graphs),
         ):
             if count > block.size:
-                raise ValueError(f"a block at byte {position} claims {count} results in {block.size} bytes")
+                raise ValueError(f"a block at byte {position} claims {count} entries in {block.size} bytes")
             entries += [name] * count
         for name in entries:
             size = _u32(data, position)
@@ -251,15 +254,15 @@ def _u32(data: bytes, position: int) -> int:
 
 def _note_session(session: Any, facts: dict[str, Any]) -> None:
     for entry in session.versions:
-        facts["versions"].setdefault(entry.provider, entry.version)
+        facts["versions"].setdefault(_text(entry.provider), _text(entry.version))
     if session.created:
         facts.setdefault("created", session.created)
     if session.cmdline:
-        facts.setdefault("cmdline", session.cmdline)
+        facts.setdefault("cmdline", _text(session.cmdline))
     settings = session.settings
     for name in ("clock_control", "replay_mode"):
         if settings.HasField(name) and getattr(settings, name):
-            facts.setdefault(name, getattr(settings, name).lower())
+            facts.setdefault(name, _text(getattr(settings, name)).lower())
     if settings.HasField("import_source"):
         facts.setdefault("import_source", "yes" if settings.import_source else "no")
 
@@ -269,7 +272,7 @@ def _conditions(facts: dict[str, Any], locked: list[bool | None]) -> Conditions:
     ncu = versions.get("Nsight Compute Target") or versions.get("Nsight Compute")
     driver = versions.get("Display Driver Version") or (
         # A float32 of major.minor.patch: 580.159 for 580.159.04.
-        f"{facts['driver']:.3f}".rstrip("0") if "driver" in facts else None
+        f"{facts['driver']:.3f}".removesuffix("0") if "driver" in facts else None
     )
     options = parse_ncu_options(facts["cmdline"]) if "cmdline" in facts else None
     clock = _setting("clock_control", "--clock-control", facts, options)
@@ -315,10 +318,8 @@ def parse_ncu_options(command_line: str) -> dict[str, str]:
     The program's own arguments come after ncu's; an option that follows the program is not ncu's, so reading stops at
     the first word that is neither an option nor the value of one. ``--opt=value`` and ``--opt value`` are both read.
     """
-    try:
-        words = shlex.split(command_line, posix=not command_line.startswith('"'))
-    except ValueError:
-        words = command_line.split()
+    # ncu puts double quotes around words with spaces and escapes nothing.
+    words = [word.replace('"', "") for word in re.findall(r'(?:"[^"]*"|\S)+', command_line)]
     found: dict[str, str] = {}
     index = 1
     while index < len(words):
@@ -326,8 +327,8 @@ def parse_ncu_options(command_line: str) -> dict[str, str]:
         if not word.startswith("-") or word == "--":
             break
         name, equals, value = word.partition("=")
-        takes_value = not equals and word not in _FLAGS and index + 1 < len(words)
-        if takes_value:
+        name = _full_name(name)
+        if not equals and _takes_next(name) and index + 1 < len(words):
             index += 1
             value = words[index]
         if name in _DEFAULTS:
@@ -336,10 +337,29 @@ def parse_ncu_options(command_line: str) -> dict[str, str]:
     return found
 
 
+def _full_name(name: str) -> str:
+    """``--cache`` -> ``--cache-control``: ncu takes any prefix that is unambiguous."""
+    if name in ("--import", "-") or len(name) < 5 or not name.startswith("--"):
+        return name
+    return next((known for known in _DEFAULTS if known.startswith(name)), name)
+
+
+def _takes_next(name: str) -> bool:
+    """Whether the next word is the value. ``-c1`` carries its own; ``-fo out`` is ``-f -o out``."""
+    if name in _FLAGS:
+        return False
+    if name.startswith("--"):
+        return True
+    letters = name[1:]
+    while letters and f"-{letters[0]}" in _FLAGS:
+        letters = letters[1:]
+    return len(letters) == 1
+
+
 # ncu options that take no value (ncu --help, 2020.3 to 2025.3); every other option is followed by one.
 _FLAGS = frozenset(
     "-h --help -v --version --forward-signals --call-stack --nvtx --support-32bit --null-stdin --list-sets "
     "--list-sections --section-folder-restore --list-rules --list-metrics --query-metrics --list-chips "
     "--disable-profiler-start-stop --quiet --verbose --disable-extra-suffixes -f --force-overwrite --open-in-ui --csv "
-    "--print-metric-attribution --print-fp --print-rule-details --print-details-all --print-kernel-base".split()
+    "--print-metric-attribution --print-fp --print-rule-details --print-details-all --lockstep-kernel-launch".split()
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from profiler import elf, nvdisasm, sass
 from profiler.code import Code, Function
 from profiler.container import MAGIC, ZSTD_MAGIC, CodeIndex, Module, read_modules
 from profiler.errors import ReportError
+from profiler.lines import line_tables
 from profiler.model import Instances, LaunchProfile
 from profiler.vocabulary import WarpState
 
@@ -152,7 +154,10 @@ class _Loaded:
             return
         # nvdisasm prints in the order of the section table.
         asked = sorted(symbols)
-        parts = sass.parse(listing.text, [image.content(image.sections[index]) for index in asked])
+        codes = [image.content(image.sections[index]) for index in asked]
+        tables = line_tables(image)
+        frames = [tables[index].frames_at if index in tables else None for index in asked]
+        parts = sass.parse(listing.text, codes, frames)
         if len(parts) != len(asked):
             self.lacks.append(f"nvdisasm printed {len(parts)} of {len(asked)} functions")
             return
@@ -238,8 +243,8 @@ def _sections(module: _Loaded, kernel: int, bases: Sequence[int], pcs: Sequence[
                 queue.append(callee)
     starts = set(bases)
     for index, address in module.addresses.items():
-        end = address + image.sections[index].size
-        if address in starts or any(address <= pc < end for pc in pcs):
+        at = bisect_left(pcs, address)
+        if address in starts or (at < len(pcs) and pcs[at] < address + image.sections[index].size):
             found.setdefault(index)
     return tuple(found)
 

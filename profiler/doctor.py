@@ -20,6 +20,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from profiler.nvdisasm import wheel_places
+
 Group = Literal["reading", "capturing"]
 Status = Literal["ok", "missing", "problem", "unknown"]
 Version = tuple[int, ...]
@@ -214,9 +216,7 @@ def _ncu_report(system: System, minima: Mapping[str, str]) -> Check:
 
 def _nvdisasm(system: System) -> Check:
     # The newest that a wheel put beside the packages, or else the one on PATH.
-    folders = [Path(root or ".") / "nvidia" / "*" / "bin" for root in system.path]
-    names = ("nvdisasm", "nvdisasm.exe", "*/nvdisasm.exe")
-    wheels = [path for folder in folders for name in names for path in system.glob(str(folder / name))]
+    wheels = wheel_places(system.path, system.glob)
     tool = _newest(system, wheels, "disassembler") or _newest(system, [system.which("nvdisasm")], "disassembler")
     if tool is not None:
         return _read("nvdisasm", "ok", f"{tool.version}, {tool.path}")

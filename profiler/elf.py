@@ -115,6 +115,11 @@ class Image:
                 found.setdefault(table.info, set()).add(self.symbols[number].section)
         return {index: frozenset(sections) for index, sections in found.items()}
 
+    def relocations_of(self, section: Section) -> Iterator[tuple[int, int]]:
+        """Yield (offset in a section, index of the symbol whose address belongs there)."""
+        for _, position, number in self._relocations({section.index}):
+            yield position, number
+
     def unrelocated(self) -> Image:
         """Return the image with code addresses as offsets again, itself when they are.
 
@@ -128,7 +133,8 @@ class Image:
         for symbol in self.symbols:
             base = bases.get(symbol.section)
             if base is not None and symbol.kind in (_STT_FUNC, _STT_SECTION) and symbol.value >= base:
-                struct.pack_into("<Q", patched, self.symbols_offset + symbol.index * _SYMBOL.size + 8, symbol.value - base)
+                field = self.symbols_offset + symbol.index * _SYMBOL.size + 8
+                struct.pack_into("<Q", patched, field, symbol.value - base)
         for table, position, number in self._relocations({s.index for s in self.sections if not s.is_code}):
             target = self.sections[table.info]
             if position + 8 > target.size:

@@ -256,7 +256,9 @@ def _residuals(a: Account) -> list[Finding]:
     found = []
     if a.residual_pct is not None and abs(a.residual_pct) > RESIDUAL_PCT:
         why = "counters of different passes disagree" + (
-            ", as they do on launches of a few microseconds" if (a.duration_ns or 0) < 20e3 else ""
+            ", as they do on launches of a few microseconds"
+            if a.duration_ns is not None and a.duration_ns < 20e3
+            else ""
         )
         found.append(
             Finding(

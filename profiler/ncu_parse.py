@@ -63,10 +63,13 @@ def load(
             input=request, capture_output=True, timeout=seconds, env=environment, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise ReportError(f"{path}: the reader did not finish within {seconds:.0f} s; {_ADVICE}") from None
+        raise ReportError(f"{path}: the reader did not finish within {seconds:g} s; {_ADVICE}") from None
     if child.returncode != 0 or not child.stdout:
         raise ReportError(f"{path}: the report is damaged: the reader {_death(child)}; {_ADVICE}")
-    answer = pickle.loads(child.stdout)
+    try:
+        answer = pickle.loads(child.stdout)
+    except Exception as error:
+        raise ReportError(f"{path}: the report is damaged: the reader's answer is ({_one_line(error)})") from error
     if isinstance(answer, Exception):
         raise answer
     assert isinstance(answer, Report)
@@ -99,8 +102,9 @@ def read(
         for action_index in range(one.num_actions()):
             index = len(launches)
             try:
+                action = one.action_by_idx(action_index)
                 launch = _launch(
-                    one.action_by_idx(action_index),
+                    action,
                     index,
                     range_index,
                     action_index,
@@ -111,7 +115,7 @@ def read(
             except Exception as error:
                 problems.append(f"launch {index} cannot be read ({_one_line(error)})")
                 continue
-            if not launch.metrics:
+            if not launch.metrics and not action.metric_names():
                 problems.append(f"launch {index} ({launch.kernel or 'no name'}) holds no metrics and is left out")
                 continue
             launches.append(launch)
@@ -134,6 +138,10 @@ def _checked(path: str | os.PathLike[str]) -> Path:
         raise ReportError(f"{path}: cannot be read ({error.strerror})") from error
     if not head:
         raise ReportError(f"{path}: the file is empty; was the capture interrupted? {_ADVICE}")
+    if head == ZSTD_MAGIC and file.suffix != ".ncu-repz":
+        raise ReportError(f"{path}: a compressed report; NVIDIA's reader wants the suffix .ncu-repz: rename it")
+    if head == MAGIC and file.suffix == ".ncu-repz":
+        raise ReportError(f"{path}: not compressed; NVIDIA's reader wants the suffix .ncu-rep: rename it")
     if head != MAGIC and head != ZSTD_MAGIC:
         raise ReportError(f"{path}: not an Nsight Compute report (no NVR mark at its start); give the .ncu-rep file")
     return file
@@ -199,7 +207,8 @@ def _instances(metric: Any) -> Instances | None:
 
 def _values(metric: Any, count: int) -> tuple[Scalar, ...]:
     """All instances, by the typed accessor, which costs a third of the generic ``value(i)``."""
-    kind = metric.kind()
+    # Instances may be of another kind than the total: numa__cpu_affinity is an integer, its instances are strings.
+    kind = metric.kind(0) if count else metric.kind()
     if kind in _INTEGERS:
         return tuple(map(metric.as_uint64, range(count)))
     if kind in _FLOATS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -72,11 +72,14 @@ _NESTED_COMMA = re.compile(r"[({]|\[[^\]]*,")
 _REGISTER = re.compile(r"U?R\d+")
 
 
-def parse(text: str, codes: Sequence[bytes] = ()) -> tuple[Listing, ...]:
+def parse(
+    text: str, codes: Sequence[bytes] = (), frames: Sequence[Callable[[int], tuple[Frame, ...]] | None] = ()
+) -> tuple[Listing, ...]:
     """Parse the code sections of ``nvdisasm -c -gi`` output, in their order.
 
     ``codes`` are the raw bytes of the same sections in the same order, for the control words; without them, or where a
-    section's length does not match its listing, control is None.
+    section's length does not match its listing, control is None. ``frames`` give the inline stack at an offset of each
+    section; it replaces the printed one, if both agree on the innermost line.
     """
     chunks: list[tuple[str, list[str]]] = []
     inside = False
@@ -87,8 +90,12 @@ def parse(text: str, codes: Sequence[bytes] = ()) -> tuple[Listing, ...]:
                 chunks.append((found[1], []))
         elif inside:
             chunks[-1][1].append(line)
-    padded = [*codes, *[b""] * len(chunks)]
-    return tuple(_section(name, lines, code) for (name, lines), code in zip(chunks, padded, strict=False))
+    found_codes = [*codes, *[b""] * (len(chunks) - len(codes))]
+    found_frames = [*frames, *[None] * (len(chunks) - len(frames))]
+    return tuple(
+        _section(name, lines, code, at)
+        for (name, lines), code, at in zip(chunks, found_codes, found_frames, strict=False)
+    )
 
 
 @dataclass(slots=True)
@@ -100,15 +107,22 @@ class _Raw:
     frames: tuple[Frame, ...]
 
 
-def _section(name: str, lines: Sequence[str], code: bytes) -> Listing:
+def _section(
+    name: str, lines: Sequence[str], code: bytes, frames_at: Callable[[int], tuple[Frame, ...]] | None
+) -> Listing:
     labels: dict[str, int] = {}
     raws: list[_Raw] = []
-    lines_open = _Frames()
+    printed = _Frames()
     for line in lines:
         if found := _INSTRUCTION.match(line):
-            raws.append(_Raw(int(found[1], 16), found[2], found[3], found[4].rstrip(), lines_open.at_instruction()))
+            offset = int(found[1], 16)
+            frames = printed.at_instruction()
+            known = frames_at(offset) if frames_at is not None and frames else ()
+            if known and (known[0].file, known[0].line) == (frames[0].file, frames[0].line):
+                frames = known
+            raws.append(_Raw(offset, found[2], found[3], found[4].rstrip(), frames))
         elif "//##" in line:
-            lines_open.comment(line)
+            printed.comment(line)
         elif found := _LABEL.match(line):
             labels[found[1]] = raws[-1].offset + INSTRUCTION_BYTES if raws else 0
     control = controls(code) if len(code) == len(raws) * INSTRUCTION_BYTES else (None,) * len(raws)

@@ -122,8 +122,8 @@ CLOCK = MetricSpec(
     "SpeedOfLight",
     ("gpc__cycles_elapsed.avg.per_second",),
 )
-ELAPSED_CYCLES = MetricSpec("smsp__cycles_elapsed.avg", "Elapsed Cycles Per Scheduler", "cycle", "SpeedOfLight")
-ACTIVE_CYCLES = MetricSpec("smsp__cycles_active.avg", "Active Cycles Per Scheduler", "cycle", "SchedulerStats")
+ELAPSED_CYCLES = MetricSpec("smsp__cycles_elapsed.avg", "Elapsed Cycles Per Scheduler", "cycle", "WorkloadDistribution")
+ACTIVE_CYCLES = MetricSpec("smsp__cycles_active.avg", "Active Cycles Per Scheduler", "cycle", "WorkloadDistribution")
 INST_ISSUED = MetricSpec("smsp__inst_issued.sum", "Issued Instructions", "inst", "InstructionStats")
 INST_ISSUED_AVG = MetricSpec(
     "smsp__inst_issued.avg", "Avg. Issued Instructions Per Scheduler", "inst", "InstructionStats"
@@ -166,7 +166,8 @@ DRAM_THROUGHPUT = MetricSpec(
     "SpeedOfLight",
     (f"dram__throughput{_ELAPSED}",),
 )
-DRAM_BYTES = MetricSpec("dram__bytes.sum", "DRAM Bytes", "byte", "MemoryWorkloadAnalysis_Chart")
+DRAM_READ = MetricSpec("dram__bytes_read.sum", "DRAM Bytes Read", "byte", "MemoryWorkloadAnalysis_Chart")
+DRAM_WRITTEN = MetricSpec("dram__bytes_write.sum", "DRAM Bytes Written", "byte", "MemoryWorkloadAnalysis_Chart")
 ACHIEVED_OCCUPANCY = MetricSpec(
     "sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy", "%", "Occupancy"
 )
