@@ -19,7 +19,7 @@ def hot_markdown(hot: Hot) -> str:
     rows = []
     for c in stalls[:CAUSES]:
         waiter = _place(c.waiters[0][0]) if c.waiters else units.DASH
-        producer = c.method.value if c.producer is None else _place(c.producer)
+        producer = " and ".join(_place(p) for p in c.producers) or c.method.value
         share = Sampled.share(c.samples, hot.samples)
         rows.append(
             (_cost(slots(hot, c.lost)), f"{share.value:.1f} %", c.state.value, producer, waiter, c.method.value)
@@ -40,7 +40,7 @@ def hot_markdown(hot: Hot) -> str:
             for r in hot.regions
         ),
     )
-    out += ["", *table(("state", "samples", "unique producer", "methods"), _coverage(hot)), ""]
+    out += ["", *table(("state", "samples", "unique producer", "joint set", "methods"), _coverage(hot)), ""]
     out += [f"- {problem}" for problem in hot.problems]
     return "\n".join(out) + "\n"
 
@@ -51,6 +51,7 @@ def _coverage(hot: Hot) -> list[tuple[object, ...]]:
             c.state.value,
             f"{c.samples:,}",
             f"{100 * c.unique / c.samples:.1f} %",
+            f"{100 * c.joint / c.samples:.1f} %",
             ", ".join(f"{m.value} {100 * n / c.samples:.1f} %" for m, n in c.by_method.items()),
         )
         for c in hot.coverage

@@ -59,6 +59,9 @@ class Place:
 class Producer:
     """What a waiting instruction waits for: ``weight`` is its part of the wait, the weights of a row sum to 1.
 
+    ``joint``: the wait ends only when every joint producer of the row is done (an instruction that reads two loads);
+    which of them is late cannot be told, since loads may overtake one another (benchmarks/gpu/load_order.cu). Producers
+    that are not joint are alternatives: the one on the path taken, weighted by executed counts.
     ``loop_carried`` is the number of loop back edges between producer and consumer (0: same iteration; 1: software
     pipelining by one). ``chain`` leads from the producer to what *it* depended on: the load that made its address, the
     copies of a group, the late path before a barrier. ``note`` says what the places alone do not.
@@ -70,6 +73,7 @@ class Producer:
     loop_carried: int = 0
     chain: tuple[Place, ...] = ()
     note: str = ""
+    joint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +91,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A producer, a state, and where it is waited for: fractional samples, since a wait may have several producers.
+    """What is waited for, in a state, and where: fractional samples, since a wait may have alternative producers.
 
-    ``producer`` is None where no instruction is to blame (outside kernel, unknown). ``waiters`` by falling samples.
+    ``producers`` are several when they are waited for together (joint), none where no instruction is to blame (outside
+    kernel, unknown). ``waiters`` by falling samples.
     """
 
-    producer: Place | None
+    producers: tuple[Place, ...]
     state: WarpState
     method: Method
     samples: float
@@ -101,6 +106,11 @@ class Cause:
     chain: tuple[Place, ...] = ()
     loop_carried: int = 0
     note: str = ""
+
+    @property
+    def producer(self) -> Place | None:
+        """The producer, or the first of a joint set."""
+        return self.producers[0] if self.producers else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +130,17 @@ class RegionCost:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Samples of a state by the method that attributed them; ``unique`` of them have exactly one producer."""
+    """Samples of a state by the method that attributed them.
+
+    ``unique`` of them have exactly one producer, ``joint`` a set whose members are all waited for; the rest have
+    alternatives, or none.
+    """
 
     state: WarpState
     samples: int
     by_method: Mapping[Method, int]
     unique: int
+    joint: int
 
 
 @dataclass(frozen=True)

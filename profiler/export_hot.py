@@ -32,6 +32,7 @@ def hot_document(hot: Hot) -> dict[str, Any]:
                 "state": c.state.value,
                 "samples": c.samples,
                 "unique": c.unique,
+                "joint": c.joint,
                 "methods": {m.value: n for m, n in c.by_method.items()},
             }
             for c in hot.coverage
@@ -152,6 +153,7 @@ def _row(hot: Hot, row: Row) -> dict[str, Any]:
 def _producer(p: Producer) -> dict[str, Any]:
     return _place(p.place) | {
         "weight": p.weight,
+        "joint": p.joint,
         "method": p.method.value,
         "loop_carried": p.loop_carried,
         "chain": [_place(c) for c in p.chain],
@@ -161,7 +163,7 @@ def _producer(p: Producer) -> dict[str, Any]:
 
 def _cause(hot: Hot, c: Cause) -> dict[str, Any]:
     return {
-        "producer": None if c.producer is None else _place(c.producer),
+        "producers": [_place(p) for p in c.producers],
         "state": c.state.value,
         "method": c.method.value,
         "samples": c.samples,

@@ -75,24 +75,28 @@ class _Attribution:
             self.finders[function.name] = ProducerFinder(function)
         finder = self.finders[function.name]
         blamed = finder.find(instruction.index, state)
-        counts = [self.executed.get((function.name, finder.code[b.position].offset)) for b in blamed]
-        if len(blamed) > 1 and any(counts):
-            # A candidate that never ran produced nothing.
-            ran = [(b, c) for b, c in zip(blamed, counts, strict=True) if c]
-            total = sum(c for _, c in ran)
-            weights = [(b, c / total) for b, c in ran]
-        else:
-            weights = [(b, 1.0 / len(blamed)) for b in blamed]
-        return tuple(self._producer(function, finder, b, weight, state) for b, weight in weights)
+        parts: dict[int | None, list[tuple[Blamed, int]]] = defaultdict(list)
+        for b in blamed:
+            count = self.executed.get((function.name, finder.code[b.position].offset), 0)
+            parts[b.part].append((b, count))
+        out = []
+        for members in parts.values():
+            total = sum(count for _, count in members)
+            # A candidate that never ran produced nothing; without counts all are alike.
+            ran = [(b, count / total) for b, count in members if count] if total else []
+            for b, weight in ran or [(b, 1.0 / len(members)) for b, _ in members]:
+                out.append(self._producer(function, finder, b, weight / len(parts), state, len(parts) > 1))
+        return tuple(out)
 
     def _producer(
-        self, function: Function, finder: ProducerFinder, b: Blamed, weight: float, state: WarpState
+        self, function: Function, finder: ProducerFinder, b: Blamed, weight: float, state: WarpState, joint: bool
     ) -> Producer:
         chain, note = b.chain, b.note
         if state is WarpState.BARRIER and finder.code[b.position].base == "BAR":
             chain, note = self._late_path(function, finder, b.position)
         places = tuple(self.place(function, finder.code[c]) for c in chain)
-        return Producer(self.place(function, finder.code[b.position]), weight, b.method, b.loop_carried, places, note)
+        place = self.place(function, finder.code[b.position])
+        return Producer(place, weight, b.method, b.loop_carried, places, note, joint)
 
     def _late_path(self, function: Function, finder: ProducerFinder, barrier: int) -> tuple[tuple[int, ...], str]:
         """Return the costliest instruction before a barrier, in the region with the longest time before it."""
@@ -144,32 +148,38 @@ def _per_pc(launch: LaunchProfile, metric: str) -> Mapping[int, int]:
 
 
 def _causes(rows: Iterable[Row]) -> tuple[Cause, ...]:
-    """Sum rows by (producer, state, method); the costliest first: lost slots, then samples."""
-    groups: dict[tuple[Key | None, WarpState, Method], list[tuple[Row, Producer | None, float]]] = defaultdict(list)
+    """Sum rows by (producers, state, method); the costliest first: lost slots, then samples.
+
+    Joint producers of a row are one cause: their wait cannot be split.
+    """
+    groups: dict[tuple[tuple[Key, ...], WarpState, Method], list[tuple[Row, tuple[Producer, ...], float]]]
+    groups = defaultdict(list)
     for row in rows:
-        if not row.producers:
-            groups[None, row.state, row.method].append((row, None, 1.0))
-        for p in row.producers:
-            key = (p.place.function, p.place.instruction.offset)
-            groups[key, row.state, p.method].append((row, p, p.weight))
+        joint = tuple(p for p in row.producers if p.joint)
+        sets = [(p,) for p in row.producers if not p.joint] + ([joint] if joint else [])
+        for members in sets or [()]:
+            weight = sum(p.weight for p in members) if members else 1.0
+            key = tuple(sorted((p.place.function, p.place.instruction.offset) for p in members))
+            groups[key, row.state, members[0].method if members else row.method].append((row, members, weight))
     causes = []
-    for (_, state, method), members in groups.items():
+    for (_, state, method), parts in groups.items():
         waiters: dict[Key, tuple[Place, float]] = {}
-        for row, _, weight in members:
+        for row, _, weight in parts:
             if row.place is not None:
-                key = (row.place.function, row.place.instruction.offset)
-                waiters[key] = (row.place, waiters.get(key, (row.place, 0.0))[1] + weight * row.samples)
-        first = max(members, key=lambda m: m[0].samples)[1]
+                at = (row.place.function, row.place.instruction.offset)
+                waiters[at] = (row.place, waiters.get(at, (row.place, 0.0))[1] + weight * row.samples)
+        producers = max(parts, key=lambda part: part[0].samples)[1]
+        first = producers[0] if producers else None
         causes.append(
             Cause(
-                producer=None if first is None else first.place,
+                producers=tuple(p.place for p in producers),
                 state=state,
                 method=method,
-                samples=sum(w * r.samples for r, _, w in members),
-                lost=sum(w * r.lost for r, _, w in members),
+                samples=sum(w * r.samples for r, _, w in parts),
+                lost=sum(w * r.lost for r, _, w in parts),
                 waiters=tuple(sorted(waiters.values(), key=lambda x: -x[1])),
                 chain=() if first is None else first.chain,
-                loop_carried=0 if first is None else first.loop_carried,
+                loop_carried=max((p.loop_carried for p in producers), default=0),
                 note="" if first is None else first.note,
             )
         )
@@ -210,9 +220,12 @@ def _regions(rows: Iterable[Row], run: _Attribution) -> tuple[RegionCost, ...]:
 def _coverage(rows: Iterable[Row]) -> tuple[Coverage, ...]:
     totals: dict[WarpState, dict[Method, int]] = defaultdict(lambda: defaultdict(int))
     unique: dict[WarpState, int] = defaultdict(int)
+    joint: dict[WarpState, int] = defaultdict(int)
     for row in rows:
         totals[row.state][row.method] += row.samples
         if len(row.producers) == 1:
             unique[row.state] += row.samples
+        elif row.producers and all(p.joint for p in row.producers):
+            joint[row.state] += row.samples
     ranked = sorted(totals.items(), key=lambda item: -sum(item[1].values()))
-    return tuple(Coverage(s, sum(m.values()), dict(m), unique[s]) for s, m in ranked)
+    return tuple(Coverage(s, sum(m.values()), dict(m), unique[s], joint[s]) for s, m in ranked)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from profiler.blame import Method
@@ -59,13 +59,18 @@ _QUEUES: dict[WarpState, frozenset[OpcodeClass]] = {
 
 @dataclass(frozen=True, slots=True)
 class Blamed:
-    """A producer by position in the function; fields as in blame.Producer."""
+    """A producer by position in the function; fields as in blame.Producer.
+
+    ``part`` numbers the ``parts`` of a joint wait, None when there is but one; producers of one part are alternatives.
+    """
 
     position: int
     method: Method
     loop_carried: int = 0
     chain: tuple[int, ...] = ()
     note: str = ""
+    part: int | None = None
+    parts: int = 1
 
 
 class ProducerFinder:
@@ -126,9 +131,29 @@ class ProducerFinder:
         kept = {p: e for p, e in candidates.items() if self._produces(p, state)} or candidates
         if not kept:
             return self._by_register(position, state)
-        consumed = self._consumed(position, kept)
-        chosen, method = (consumed, Method.SCOREBOARD_REGISTER) if consumed else (kept, Method.SCOREBOARD)
-        return tuple(self._finish(p, method, edges) for p, edges in sorted(chosen.items()))
+        groups = self._consumed(position, kept)
+        if not groups:
+            return tuple(self._finish(p, Method.SCOREBOARD, edges) for p, edges in sorted(kept.items()))
+        return self._blame_groups(groups, Method.SCOREBOARD_REGISTER)
+
+    def _blame_groups(self, groups: list[dict[int, int]], method: Method) -> tuple[Blamed, ...]:
+        """Turn {definition: edges} by register into producers: several registers are waited for together (joint).
+
+        A register with several definitions has alternatives, one for each path. Groups that share a member are one.
+        """
+        merged: list[dict[int, int]] = []
+        for group in groups:
+            overlapping = [m for m in merged if m.keys() & group.keys()]
+            for m in overlapping:
+                merged.remove(m)
+                group = {**m, **{p: min(e, m.get(p, e)) for p, e in group.items()}}
+            merged.append(group)
+        blamed = []
+        for number, group in enumerate(merged):
+            for p, edges in sorted(group.items()):
+                part = number if len(merged) > 1 else None
+                blamed.append(replace(self._finish(p, method, edges), part=part, parts=len(merged)))
+        return tuple(sorted(blamed, key=lambda b: b.position))
 
     def setters(self, position: int, scoreboard: int) -> dict[int, int]:
         """Return {position: loop back edges} of the instructions that may have set a scoreboard waited for here.
@@ -196,40 +221,47 @@ class ProducerFinder:
             return True
         return is_long if state is WarpState.LONG_SCOREBOARD else not is_long
 
-    def _consumed(self, position: int, candidates: dict[int, int]) -> dict[int, int]:
-        """Return the candidates whose result the instruction reads (or whose registers it overwrites)."""
+    def _consumed(self, position: int, candidates: dict[int, int]) -> list[dict[int, int]]:
+        """Return, register by register, the candidates whose result the instruction reads or overwrites."""
         access = self.defuse.accesses[position]
-        needed: dict[int, int] = {}
-        for register in access.reads | access.writes:
-            for definition, edges in self.defuse.reaching(position, register).items():
-                if definition in candidates:
-                    needed[definition] = min(edges, needed.get(definition, edges))
-                elif register in access.reads and self._uncovered(definition):
-                    # A load that sets no scoreboard is covered by a later one's, since loads return in order.
-                    needed[definition] = min(edges, needed.get(definition, edges))
+        needed: list[dict[int, int]] = []
+        for register in sorted(access.reads | access.writes):
+            # A load that sets no scoreboard is covered by a later one's of the same unit.
+            group = {
+                definition: edges
+                for definition, edges in self.defuse.reaching(position, register).items()
+                if definition in candidates or (register in access.reads and self._uncovered(definition))
+            }
+            if group:
+                needed.append(group)
         if not needed and access.writes:
             # Write after read: a store or load whose operands this instruction is about to overwrite.
             for p, edges in candidates.items():
                 control = self.code[p].control
                 reads_late = control is not None and control.read_barrier is not None
                 if reads_late and self.defuse.accesses[p].reads & access.writes:
-                    needed[p] = edges
+                    needed.append({p: edges})
         return needed
 
     def _uncovered(self, position: int) -> bool:
         control = self.code[position].control
         cls = classify(self.code[position].opcode)
-        return cls is OpcodeClass.GLOBAL_LOAD and control is not None and control.write_barrier is None
+        is_load = cls in (OpcodeClass.GLOBAL_LOAD, OpcodeClass.SHARED_LOAD, OpcodeClass.LOCAL)
+        return is_load and control is not None and control.write_barrier is None
 
     def _by_register(self, position: int, state: WarpState) -> tuple[Blamed, ...]:
         """Def-use alone: the definitions of what is read here that come from a variable-latency unit."""
         access = self.defuse.accesses[position]
-        found: dict[int, int] = {}
-        for register in access.reads | access.writes:
-            for definition, edges in self.defuse.reaching(position, register).items():
-                if self._variable_latency(definition) and self._produces(definition, state):
-                    found[definition] = min(edges, found.get(definition, edges))
-        return tuple(self._finish(p, Method.REGISTER, edges) for p, edges in sorted(found.items()))
+        groups = []
+        for register in sorted(access.reads | access.writes):
+            group = {
+                definition: edges
+                for definition, edges in self.defuse.reaching(position, register).items()
+                if self._variable_latency(definition) and self._produces(definition, state)
+            }
+            if group:
+                groups.append(group)
+        return self._blame_groups(groups, Method.REGISTER)
 
     def _variable_latency(self, position: int) -> bool:
         instruction = self.code[position]

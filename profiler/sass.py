@@ -172,7 +172,8 @@ def _split(text: str) -> list[str]:
     if not text:
         return []
     if not _NESTED_COMMA.search(text):
-        return text.split(", ")
+        # nvdisasm writes ``+INF , PT``.
+        return [part.strip() for part in text.split(",")] if " ," in text else text.split(", ")
     parts: list[str] = []
     depth = start = 0
     for position, character in enumerate(text):

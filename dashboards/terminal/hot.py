@@ -48,7 +48,9 @@ def sentence(hot: Hot) -> str:
     cost = slots(hot, worst.lost)
     share = Sampled.share(worst.samples, hot.samples)
     price = f"{cost.value:.1f} of 100 issue slots" if cost is not None else f"{share.value:.1f} % of the samples"
-    return f"{price} are lost to {worst.state.value} on {_short(worst.producer)}{where}."
+    also = f" and {_short(worst.producers[1])}" if len(worst.producers) == 2 else ""
+    also = f" and {len(worst.producers) - 1} others" if len(worst.producers) > 2 else also
+    return f"{price} are lost to {worst.state.value} on {_short(worst.producer)}{also}{where}."
 
 
 def _region_words(c: Cause) -> str:
@@ -85,7 +87,11 @@ def _causes(
         share = Sampled.share(c.samples, hot.samples)
         body = Text.assemble((c.state.value, "bold"), "  ")
         body.append(_long(c.producer, sources) if c.producer is not None else c.method.value)
-        waiters = [w for w in c.waiters if c.producer is None or w[0].instruction is not c.producer.instruction]
+        for other in c.producers[1:4]:
+            body.append(f"\nand {_short(other)}")
+        if len(c.producers) > 4:
+            body.append(f"\nand {len(c.producers) - 4} more, waited for together")
+        waiters = [w for w in c.waiters if w[0].instruction not in [p.instruction for p in c.producers]]
         for place, n in waiters[:2]:
             part = f" {100 * n / c.samples:.0f} %" if len(waiters) > 1 and c.samples else ""
             body.append(f"\n-> {_short(place)}{part}", "dim")
@@ -200,14 +206,20 @@ def _states(
     del glyphs, sources, limit
     yield _heading("Samples by state, and how their producers were found")
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    for column in ("state", "samples", "share", "unique", "methods"):
+    for column in ("state", "samples", "share", "unique", "joint", "methods"):
         table.add_column(column, justify="left" if column in ("state", "methods") else "right")
     for c in hot.coverage:
         if state is not None and c.state is not state:
             continue
         methods = ", ".join(f"{m.value} {100 * n / c.samples:.1f} %" for m, n in c.by_method.items())
         share = 100 * c.samples / hot.samples
-        table.add_row(c.state.value, f"{c.samples:,}", f"{share:.1f} %", f"{100 * c.unique / c.samples:.1f} %", methods)
+        table.add_row(
+            c.state.value,
+            f"{c.samples:,}",
+            f"{share:.1f} %",
+            *(f"{100 * n / c.samples:.1f} %" for n in (c.unique, c.joint)),
+            methods,
+        )
     yield table
 
 
