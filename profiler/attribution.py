@@ -14,7 +14,7 @@ from profiler.cfg import FlowGraph
 from profiler.code import Code
 from profiler.cubin import code_of
 from profiler.defuse import DefUse
-from profiler.errors import NoMatchError, ReportError
+from profiler.errors import NoMatchError, ReportError, UsageError
 from profiler.model import LaunchProfile, Report, Work
 from profiler.ncu_parse import load
 from profiler.pcsample import attribute, metrics_for_attribution
@@ -73,7 +73,11 @@ def choose_launch(report: Report, index: int | None, kernel: str | None) -> Laun
     """Return the launch that the filters name, or the longest of those that remain, with samples if any has them."""
     chosen = list(report.launches)
     if kernel is not None:
-        chosen = [x for x in chosen if re.search(kernel, x.kernel)]
+        try:
+            pattern = re.compile(kernel)
+        except re.error as error:
+            raise UsageError(f"--kernel {kernel!r} is not a regular expression ({error})") from None
+        chosen = [x for x in chosen if pattern.search(x.kernel)]
     if index is not None:
         chosen = [x for x in chosen if x.index == index]
     if not chosen:
