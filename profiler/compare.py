@@ -7,13 +7,14 @@ clock. What a missing counter would explain stays in a named remainder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from profiler import vocabulary as v
 from profiler.accounting import account
 from profiler.books import Account, NotCollected
+from profiler.by_region import RegionExplanation
 from profiler.errors import NotComparableError, UsageError
 from profiler.lmdi import component_effects, factor_effect
 from profiler.model import Conditions, LaunchProfile, Report
@@ -67,7 +68,8 @@ class Comparison:
     """``terms`` are the leaves; with ``remainder_ns`` they add up to ``delta_ns`` exactly.
 
     ``factors`` are the sums of the terms by factor. ``not_collected`` names the factors inside the remainder. Times
-    are ns, or ns per GMAC when ``per_work``. With refusals (and no force) there are no terms.
+    are ns, or ns per GMAC when ``per_work``. With refusals (and no force) there are no terms. ``by_region`` is None
+    unless it was asked for (align.py).
     """
 
     before: Account
@@ -82,6 +84,7 @@ class Comparison:
     refusals: tuple[Issue, ...]
     cautions: tuple[Issue, ...]
     sentence: str = ""
+    by_region: RegionExplanation | None = None
 
     @property
     def delta_ns(self) -> float | None:
@@ -175,9 +178,17 @@ def explain(
         refusals=tuple(refusals),
         cautions=tuple(_cautions(before, after, conditions)),
     )
-    from dataclasses import replace
+    return with_parts(result, {})
 
-    return replace(result, sentence=_sentence(result))
+
+def with_parts(c: Comparison, of_which: Mapping[str, str]) -> Comparison:
+    """Return the comparison with its sentence, which adds words to the factors that ``of_which`` holds."""
+    return replace(c, sentence=_sentence(c, of_which))
+
+
+def largest(comparisons: Sequence[Comparison], limit: int | None) -> list[Comparison]:
+    """Return what is shown in detail: a lone comparison, or of several the ``limit`` (1) that changed most."""
+    return sorted(comparisons, key=lambda c: -abs(c.delta_ns or 0.0))[: limit or 1]
 
 
 def _scales(before: Account, after: Account, per_work: bool) -> tuple[float, float]:
@@ -326,7 +337,7 @@ def _cautions(b: Account, a: Account, conditions: tuple[Conditions, Conditions] 
     return found
 
 
-def _sentence(c: Comparison) -> str:
+def _sentence(c: Comparison, of_which: Mapping[str, str]) -> str:
     """Say what the change did and why, in one or two sentences."""
     if c.refusals and not c.factors:
         return "Not comparable: " + "; ".join(r.text for r in c.refusals) + "."
@@ -339,7 +350,7 @@ def _sentence(c: Comparison) -> str:
         return text + "."
     ranked = sorted(c.factors, key=lambda t: -abs(t.delta_ns))
     main = ranked[0]
-    parts = [f": {_phrase(main)} ({_pct(main.share_pct)} of the change"]
+    parts = [f": {_phrase(main, of_which)} ({_pct(main.share_pct)} of the change"]
     detail = max(
         (t for t in c.terms if t.factor == main.factor and t.detail),
         key=lambda t: abs(t.delta_ns),
@@ -348,7 +359,7 @@ def _sentence(c: Comparison) -> str:
     parts.append(f", most of it {detail.detail})" if detail is not None else ")")
     others = [t for t in ranked[1:] if abs(t.share_pct or 0.0) >= 5.0]
     if others:
-        parts.append("; " + "; ".join(f"{_phrase(t)} ({_pct(t.share_pct)})" for t in others[:2]))
+        parts.append("; " + "; ".join(f"{_phrase(t, of_which)} ({_pct(t.share_pct)})" for t in others[:2]))
     return text + "".join(parts) + "."
 
 
@@ -356,7 +367,7 @@ def _pct(x: float | None) -> str:
     return "n/a" if x is None else f"{x:.0f} %"
 
 
-def _phrase(t: Term) -> str:
+def _phrase(t: Term, of_which: Mapping[str, str]) -> str:
     assert t.before is not None
     assert t.after is not None
     change = 100.0 * (t.after / t.before - 1.0)
@@ -368,4 +379,5 @@ def _phrase(t: Term) -> str:
         ACTIVE: ("a smaller active share", "a larger active share"),
         CLOCK: ("a lower clock", "a higher clock"),
     }[t.factor]
-    return f"{words[change > 0]} ({change:+.1f} %)"
+    inside = f", of which {of_which[t.factor]}" if t.factor in of_which else ""
+    return f"{words[change > 0]} ({change:+.1f} %{inside})"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from profiler.books import Account, Evidence, Finding, IssueSlots, NotCollected, Samples
 from profiler.compare import Comparison, Term
 from profiler.errors import MissingToolError, UsageError
+from profiler.export_regions import by_region_document
 from profiler.model import Conditions, LaunchProfile, Report, Setting
 from profiler.pairing import nvtx_path
 
@@ -144,6 +145,7 @@ def comparison_document(c: Comparison) -> dict[str, Any]:
         "not_collected": _not_collected(c.not_collected),
         "refusals": [{"rule": r.rule, "text": r.text} for r in c.refusals],
         "cautions": [{"rule": r.rule, "text": r.text} for r in c.cautions],
+        "by_region": None if c.by_region is None else by_region_document(c.by_region),
     }
 
 

@@ -195,10 +195,13 @@ def plain_name(mangled: str) -> str:
     rest = mangled[2:].removeprefix("L")
     nested = rest.startswith("N")
     if nested:
-        rest = re.sub(r"^N[rVK]*[RO]?(St)?", "", rest)
-    parts: list[str] = []
+        rest = re.sub(r"^N[rVK]*[RO]?", "", rest)
+    parts = ["std"] if rest.startswith("St") else []
+    rest = rest.removeprefix("St")
     while found := re.match(r"L?(\d+)", rest):
         start, size = found.end(), int(found[1])
+        if start + size > len(rest):
+            return mangled
         parts.append(rest[start : start + size])
         rest = rest[start + size :]
         if rest.startswith("I"):
@@ -206,7 +209,7 @@ def plain_name(mangled: str) -> str:
         if not nested:
             break
     names = ["(anonymous)" if p.startswith("_GLOBAL__N") else p for p in parts if not p.startswith("_INTERNAL_")]
-    return "::".join(names) if names and all(names) else mangled
+    return "::".join(names) if names and all(names) and names != ["std"] else mangled
 
 
 def _after_arguments(rest: str) -> str:

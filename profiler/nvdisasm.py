@@ -135,11 +135,11 @@ def _run(tool: Tool, image: bytes, symbols: Sequence[int], timeout: float) -> Li
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    """The first error that nvdisasm printed, without its prefix."""
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    serious = [line for line in lines if re.match(r"nvdisasm (error|fatal)", line)] or lines
-    if serious:
-        return re.sub(r"^nvdisasm \w+\s*:\s*", "", serious[0])[:200].rstrip(".")
+    """The first error that nvdisasm printed, without its prefix; its warnings are no reason."""
+    lines = [line.strip() for line in done.stderr.splitlines()]
+    said = next((line for line in lines if line and not line.startswith("nvdisasm warning")), None)
+    if said is not None:
+        return re.sub(r"^nvdisasm \w+\s*:\s*", "", said)[:200].rstrip(".")
     how = f"killed by signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
     return f"{how}, without a word"
 

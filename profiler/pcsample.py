@@ -13,7 +13,8 @@ from profiler.blame import OUTSIDE, Cause, Coverage, Hot, Method, Place, Produce
 from profiler.books import Account
 from profiler.code import Code, Function, Instruction
 from profiler.model import LaunchProfile
-from profiler.producers import Blamed, ProducerFinder
+from profiler.neighbours import Blamed
+from profiler.producers import ProducerFinder
 from profiler.regions import Regions
 from profiler.vocabulary import WarpState, metrics_for_accounting
 
@@ -102,7 +103,7 @@ class _Attribution:
         """Return the costliest instruction before a barrier, in the region with the longest time before it."""
         by_region: dict[str, int] = defaultdict(int)
         costs: dict[int, int] = {}
-        for position in finder.barrier_segment(barrier):
+        for position in finder.near.barrier_segment(barrier):
             key = (function.name, finder.code[position].offset)
             cost = sum(n for s, (n, _) in self.samples.get(key, {}).items() if s is not WarpState.BARRIER)
             if cost:

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import gzip
-import os
 import random
-import stat
 import struct
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_up_reports import EXECUTED, FUNCTION_PCS, a_launch, a_report
+from scoreboard_walk import Program, described, used_too_early
 
-from profiler import container, cubin, elf, nvdisasm, sass
+from profiler import container, cubin, elf, nvdisasm
 from profiler.code import INSTRUCTION_BYTES, Code
 from profiler.container import read_modules
 from profiler.cubin import code_of, load_code
-from profiler.errors import MissingToolError, ReportError
-from profiler.lines import line_tables, plain_name
-from profiler.model import Instances, LaunchProfile, Metric, Report
+from profiler.errors import ReportError
+from profiler.lines import line_tables
+from profiler.model import LaunchProfile, Report
 
-EXECUTED, FUNCTION_PCS = "inst_executed", "launch__function_pcs"
 PER_OPCODE = "sass__inst_executed_per_opcode_with_modifier_all"
 # nvdisasm of CUDA 13 says so of Volta.
 REFUSED = "is deprecated"
@@ -83,14 +79,21 @@ def check_launch(launch: LaunchProfile, code: Code) -> str:
     return "equal"
 
 
+def load_all(paths: Sequence[Path], load_once: Callable[[Path], Report]) -> list[dict[int, Code]]:
+    """The code of all launches of some reports, two nvdisasm at a time."""
+    reports = [load_once(path) for path in paths]
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda report: load_code(report.path, report.launches), reports))
+
+
 def test_every_launch_of_our_own_reports_is_made_of_the_opcodes_that_it_executed(
     demo_paths: Sequence[Path], capture: Callable[[str], Path], load_once: Callable[[Path], Report]
 ) -> None:
     compared = 0
-    for path in [*demo_paths, *sorted(capture("kinds").parent.glob("*.ncu-rep"))]:
-        launches = load_once(path).launches
-        for index, code in load_code(path, launches).items():
-            launch = launches[index]
+    paths = [*demo_paths, *sorted(capture("kinds").parent.glob("*.ncu-rep"))]
+    for path, codes in zip(paths, load_all(paths, load_once), strict=True):
+        for launch in load_once(path).launches:
+            code = codes[launch.index]
             if launch.workload == "kernel":
                 compared += check_launch(launch, code) == "equal"
             else:
@@ -103,10 +106,9 @@ def test_every_launch_of_the_corpus_is_made_of_the_opcodes_that_it_executed(
     corpus_files: Sequence[Path], load_once: Callable[[Path], Report]
 ) -> None:
     readable = [path for path in corpus_files if path.stat().st_size]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        codes = list(pool.map(lambda path: load_code(path, load_once(path).launches), readable))
     outcomes: Counter[str] = Counter()
-    for path, of_launch in zip(readable, codes, strict=True):
+    programs: dict[tuple[str, str], Program] = {}
+    for path, of_launch in zip(readable, load_all(readable, load_once), strict=True):
         for launch in load_once(path).launches:
             code = of_launch[launch.index]
             if any(REFUSED in problem for problem in code.problems):
@@ -115,8 +117,12 @@ def test_every_launch_of_the_corpus_is_made_of_the_opcodes_that_it_executed(
                 continue
             assert code.sm >= 75, path.name
             outcomes[check_launch(launch, code)] += 1
-    print(f"{len(readable)} reports: {dict(outcomes)}")
-    assert outcomes["equal"] >= 0.2 * outcomes.total()
+            programs |= {(code.digest, f.name): Program(code.sm, f) for f in code.functions.values() if f.has_control}
+    early = [described(program, pair) for program in programs.values() for pair in used_too_early(program)]
+    assert not early, f"{len(early)}, the first: {early[:4]}"
+    # With -s: what was compared, and why the others could not be.
+    print(f"{len(readable)} reports, {len(programs)} functions: {dict(outcomes)}")
+    assert outcomes["equal"]
 
 
 def test_the_demo_has_the_functions_that_its_lines_were_inlined_from(wide: tuple[bytes, LaunchProfile]) -> None:
@@ -131,29 +137,6 @@ def test_the_demo_has_the_functions_that_its_lines_were_inlined_from(wide: tuple
     assert all(frame.function is not None for i in kernel.instructions for frame in i.frames[:-1])
 
 
-def test_the_line_table_says_what_nvdisasm_prints_but_for_contexts_that_nvdisasm_overlooks(
-    demo_paths: Sequence[Path], capture: Callable[[str], Path]
-) -> None:
-    overlooked = 0
-    for path in (*demo_paths, capture("kinds")):
-        (module,) = read_modules(path.read_bytes()).modules
-        image = elf.parse(module.binary)
-        tables = line_tables(image)
-        for section, part in zip(
-            image.code_sections, sass.parse(nvdisasm.disassemble(image.data, []).text), strict=True
-        ):
-            before: tuple[tuple[str, int], ...] = ()
-            for instruction in part.instructions:
-                ours = tuple((f.file, f.line) for f in tables[section.index].frames_at(instruction.offset))
-                theirs = tuple((f.file, f.line) for f in instruction.frames)
-                if ours != theirs:
-                    # Only the callers differ, where the innermost line stayed and so the printed stack did.
-                    assert (ours[0], theirs) == (theirs[0], before)
-                    overlooked += 1
-                before = theirs
-    assert overlooked == 3
-
-
 def test_captures_of_one_program_have_one_digest(
     capture: Callable[[str], Path], load_once: Callable[[Path], Report]
 ) -> None:
@@ -162,52 +145,7 @@ def test_captures_of_one_program_have_one_digest(
     assert len(found) == 1
 
 
-@pytest.mark.parametrize(
-    ("mangled", "plain"),
-    [
-        ("stage", "stage"), ("_Z7stage_av", "stage_a"), ("_ZN3cub4warp4scanIiEEvT_", "cub::warp::scan"),
-        ("_ZNK2at6native3fooIfLi4ELb1ENS_4EnumES1_EclERKT2_i", "at::native::foo"),
-        ("_ZN34_INTERNAL_2e2c1564_6_q6k_cu_mmq_q6k12__half2floatE6__half", "__half2float"),
-        ("_ZN12_GLOBAL__N_13barEv", "(anonymous)::bar"), ("_ZN1aI1bIcLi12EES2_T0_E4nameEv", "a::name"),
-        ("_ZL5localv", "local"), ("_Z", "_Z"), ("_ZN", "_ZN"), ("_Z99short", "short"), ("_ZN3St1E", "_ZN3St1E"),
-    ],
-)  # fmt: skip
-def test_mangled_names_are_read_as_far_as_they_are_understood(mangled: str, plain: str) -> None:
-    assert plain_name(mangled) == plain or plain_name(mangled) == mangled
-
-
 # --- made-up reports: modules, references, addresses
-
-
-def a_report(modules: Sequence[dict[str, Any]], kernels: Sequence[tuple[str, int]]) -> bytes:
-    """A container with one block: SourceData of these modules, KernelResults (name, reference)."""
-    classes = container._message_classes()
-    entries = []
-    for module in modules:
-        entry = classes["SourceData"](reference=module["reference"], sm_version=9 << 16)
-        if "binary" in module:
-            entry.binary = module["binary"]
-        for name, address, symbol in module.get("loaded", ()):
-            entry.relocation.functions.add(symbol=name.encode(), address=address, symbol_index=symbol)
-        entries.append(entry)
-    for name, reference in kernels:
-        result = classes["KernelResult"](mangled=name.encode())
-        result.source.reference = reference
-        entries.append(result)
-    payload = b"".join(struct.pack("<I", len(raw)) + raw for raw in (e.SerializeToString() for e in entries))
-    header = classes["Block"](sources=len(modules), results=len(kernels), size=len(payload)).SerializeToString()
-    return container.MAGIC + struct.pack("<I", 0) + struct.pack("<I", len(header)) + header + payload
-
-
-def a_launch(
-    like: LaunchProfile, mangled: str, index: int = 0, bases: Sequence[int] = (), pcs: Sequence[int] = ()
-) -> LaunchProfile:
-    metrics = {}
-    if bases:
-        metrics[FUNCTION_PCS] = Metric(FUNCTION_PCS, "", None, Instances(tuple(bases), tuple(range(len(bases)))))
-    if pcs:
-        metrics[EXECUTED] = Metric(EXECUTED, "inst", None, Instances((1,) * len(pcs), tuple(pcs)))
-    return replace(like, index=index, mangled=mangled, metrics=metrics)
 
 
 @pytest.fixture(scope="module")
@@ -349,7 +287,7 @@ def check_problem(code: Code, says: str) -> bool:
     return any(says in problem and "\n" not in problem for problem in code.problems)
 
 
-@pytest.mark.parametrize("kept", [0, 3, 4, 20, 63, 64, 1000, 8000, 23799])
+@pytest.mark.parametrize("kept", [0, 3, 4, 20, 63, 64, 1000, 8000, 23000])
 def test_a_cubin_that_is_cut_off_is_a_problem_in_one_line(
     kept: int, fixture_module: container.Module, wide: tuple[bytes, LaunchProfile]
 ) -> None:
@@ -379,14 +317,19 @@ def test_bytes_turned_over_at_random_raise_nothing_but_report_errors(
             image[where] = dice.choice((0, 255, dice.randrange(256)))
         name = dice.choice(("_Z5saxpyifPKfPf", "_Z6widthsPKhPh"))
         list(elf.carve(bytes(image)))
-        try:
-            line_tables(elf.parse(bytes(image)).unrelocated())
-            parsed += 1
-        except ReportError as error:
-            assert "\n" not in str(error)
+        outcome = attempt(lambda image=bytes(image): line_tables(elf.parse(image).unrelocated()))
+        parsed += isinstance(outcome, dict)
         code = code_of(a_report([{"reference": 1, "binary": bytes(image)}], [(name, 1)]), a_launch(wide[1], name))
         assert code.problems
     assert 50 < parsed < 390
+
+
+def attempt(call: Callable[[], Any]) -> Any:
+    """What a call returns, or the one line of the ReportError that it raises; anything else is raised."""
+    try:
+        return call()
+    except ReportError as error:
+        return str(error) if "\n" not in str(error) else error
 
 
 def test_a_report_cut_off_anywhere_gives_code_or_a_report_error(
@@ -395,170 +338,13 @@ def test_a_report_cut_off_anywhere_gives_code_or_a_report_error(
     data, launch = wide
     monkeypatch.setattr(nvdisasm, "disassemble", lambda *a, **k: nvdisasm.Listing("", "not asked"))
     for share in range(0, 100, 3):
-        try:
-            code = code_of(data[: len(data) * share // 100], launch)
-        except ReportError as error:
-            assert "\n" not in str(error)
+        kept = data[: len(data) * share // 100]
+        outcome = attempt(lambda kept=kept: code_of(kept, launch))
+        if isinstance(outcome, Code):
+            assert not outcome.functions
+            assert outcome.problems
         else:
-            assert not code.functions
-            assert code.problems
-
-
-# --- nvdisasm and its cache
-
-
-@pytest.fixture
-def starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Sequence[str]]:
-    """Every command line that is started, with an empty cache."""
-    monkeypatch.setenv("CYINST_CACHE", str(tmp_path / "kept"))
-    commands: list[Sequence[str]] = []
-    run = nvdisasm.subprocess.run
-    monkeypatch.setattr(nvdisasm.subprocess, "run", lambda c, **k: commands.append(c) or run(c, **k))
-    return commands
-
-
-def test_nvdisasm_is_started_once_for_all_launches_of_a_module_and_never_again(
-    starts: list[Sequence[str]], capture: Callable[[str], Path], load_once: Callable[[Path], Report]
-) -> None:
-    launches = load_once(capture("kinds")).launches
-    first = load_code(capture("kinds"), launches)
-    assert len(starts) == 1
-    assert starts[0][1:4] == ["-c", "-gi", "-fun"]
-    assert starts[0][4].count(",") == len({x.mangled for x in launches}) - 1
-    assert load_code(capture("kinds"), launches) == first
-    assert len(starts) == 1
-    # Other functions of the cubin are another request.
-    code_of(capture("kinds"), launches[0])
-    assert len(starts) == 2
-
-
-@pytest.mark.parametrize("damage", ["cut", "empty", "text", "alien", "flipped"])
-def test_a_damaged_cache_entry_is_ignored_and_rewritten(
-    damage: str, starts: list[Sequence[str]], wide: tuple[bytes, LaunchProfile], tmp_path: Path
-) -> None:
-    code = code_of(*wide)
-    (entry,) = (tmp_path / "kept").rglob("*.gz")
-    whole = entry.read_bytes()
-    flipped = bytearray(whole)
-    flipped[len(whole) // 2] ^= 255
-    entry.write_bytes(
-        {
-            "cut": whole[: len(whole) // 2], "empty": b"", "text": b"no gzip", "alien": gzip.compress(b"nothing"),
-            "flipped": bytes(flipped),
-        }[damage]
-    )  # fmt: skip
-    assert code_of(*wide) == code
-    assert len(starts) == 2
-    assert gzip.decompress(entry.read_bytes()) == gzip.decompress(whole)
-    assert code_of(*wide) == code
-    assert len(starts) == 2
-
-
-def test_a_cache_that_cannot_be_written_is_no_error(
-    starts: list[Sequence[str]], wide: tuple[bytes, LaunchProfile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("CYINST_CACHE", str(tmp_path / "file"))
-    assert code_of(*wide).functions
-    assert len(starts) == 1
-
-
-def test_the_cache_is_where_the_user_keeps_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CYINST_CACHE", str(tmp_path / "own"))
-    assert nvdisasm.cache_folder() == tmp_path / "own"
-    monkeypatch.delenv("CYINST_CACHE")
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert nvdisasm.cache_folder() == tmp_path / "xdg" / "cyinst"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert nvdisasm.cache_folder() == tmp_path / ".cache" / "cyinst"
-    monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
-    assert nvdisasm.cache_folder() == tmp_path / "local" / "cyinst"
-
-
-def test_the_oldest_listings_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(nvdisasm, "KEPT", 10)
-    for n in range(11):
-        nvdisasm._keep(tmp_path / f"{n}.gz", ".section")
-        os.utime(tmp_path / f"{n}.gz", (n, n))
-    nvdisasm._keep(tmp_path / "new.gz", ".section")
-    assert {p.name for p in tmp_path.iterdir()} == {"new.gz", *(f"{n}.gz" for n in range(3, 11))} - {"2.gz"}
-
-
-def test_without_nvdisasm_the_error_names_the_remedy(
-    wide: tuple[bytes, LaunchProfile], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert nvdisasm.find_tools() == []
-    with pytest.raises(MissingToolError, match="pip install nvidia-cuda-nvdisasm"):
-        code_of(*wide)
-
-
-def a_tool(folder: Path, script: str, identity: str) -> nvdisasm.Tool:
-    path = folder / f"nvdisasm-{identity}"
-    path.write_text(f"#!{sys.executable}\nimport sys\n{script}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return nvdisasm.Tool(str(path), identity)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="scripts stand in for nvdisasm")
-@pytest.mark.parametrize(
-    ("scripts", "text", "problem"),
-    [
-        # A new nvdisasm has dropped the architecture, an older one on PATH knows it.
-        (['sys.exit(\'nvdisasm fatal   : CUDA architecture "SM70" is deprecated. Please\')', "print('.section')"],
-         ".section\n", None),
-        (["sys.exit('nvdisasm fatal   : CUDA architecture is deprecated')"], "",
-         "nvdisasm cannot disassemble it: CUDA architecture is deprecated"),
-        (["'-gi' in sys.argv and sys.exit('bad lines')\nprint('.section')"], ".section\n",
-         "no source lines: its line table cannot be read"),
-        (["sys.exit('nvdisasm warning : hm\\nnvdisasm error   : Bad thing.\\n')", "print('.section')"], "",
-         "nvdisasm cannot disassemble it: Bad thing"),
-        (["import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"], "",
-         "nvdisasm cannot disassemble it: killed by signal 9, without a word"),
-        (["import time\ntime.sleep(60)"], "", "nvdisasm did not finish within 1 s"),
-        ([""], "", "nvdisasm cannot disassemble it: exit code 0, without a word"),
-    ],
-)  # fmt: skip
-def test_what_nvdisasm_refuses_is_a_problem(
-    scripts: Sequence[str], text: str, problem: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tools = [a_tool(tmp_path, script, str(n)) for n, script in enumerate(scripts)]
-    monkeypatch.setattr(nvdisasm, "find_tools", lambda: tools)
-    monkeypatch.setenv("CYINST_CACHE", str(tmp_path / "kept"))
-    found = nvdisasm.disassemble(b"image", [3, 1], timeout=1)
-    assert (found.text, found.problem) == (text, problem)
-    # Only a listing without a problem is kept.
-    assert len(list((tmp_path / "kept").rglob("*.gz"))) == (problem is None)
-
-
-def test_a_program_that_cannot_be_started_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvdisasm, "find_tools", lambda: [nvdisasm.Tool(str(tmp_path), "folder")])
-    assert "cannot be started" in (nvdisasm.disassemble(b"", []).problem or "")
-
-
-def test_wheels_come_before_the_path_and_newer_before_older(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    places = ("nvidia/cuda_nvdisasm/bin/nvdisasm", "nvidia/cu12/bin/nvdisasm", "nvidia/cu13/bin/nvdisasm", "p/nvdisasm")
-    for place in places:
-        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / place).write_text("")
-        (tmp_path / place).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "p"))
-    found = nvdisasm.find_tools([str(tmp_path)])
-    assert [Path(t.path).relative_to(tmp_path).as_posix() for t in found] == [
-        places[2],
-        places[1],
-        places[0],
-        places[3],
-    ]
-    size_and_time = found[0].identity
-    (tmp_path / "nvidia_cuda_nvdisasm-13.5.37.dist-info").mkdir()
-    first, *_, last = nvdisasm.find_tools([str(tmp_path)])
-    assert first.identity == "nvidia_cuda_nvdisasm-13.5.37" != size_and_time
-    assert last.identity.startswith("0-")
+            assert isinstance(outcome, str)
 
 
 def test_code_before_volta_is_not_decoded(fixture_module: container.Module, wide: tuple[bytes, LaunchProfile]) -> None:

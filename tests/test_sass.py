@@ -213,7 +213,7 @@ def test_waits_and_sets_name_scoreboards() -> None:
 
 
 def test_words_of_real_instructions() -> None:
-    # sm_90: LDG.E.128 R8, desc[UR14][R4.64] sets SB5, and SB0 until R4 is read; STS.128 [R12], R8 waits for SB5, sets SB2.
+    # sm_90: LDG.E.128 R8, desc[UR14][R4.64] sets SB5 and, on read, SB0; STS.128 [R12], R8 waits for SB5.
     assert decode_control(0x000168000C1E1D00) == Control(4, False, 5, 0, 0, 0)
     assert decode_control(0x0205E20000000C00) == Control(1, False, None, 2, 0b100000, 0)
 

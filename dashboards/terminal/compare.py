@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from dashboards import units
 from dashboards.terminal import bars
+from dashboards.terminal.compare_regions import region_parts
+from dashboards.terminal.layout import bar_table, heading, indented, tidy
 from profiler.books import Account
-from profiler.compare import INSTRUCTIONS, LATENCY, Comparison, Term
+from profiler.compare import INSTRUCTIONS, LATENCY, Comparison, Term, largest
 from profiler.model import LaunchProfile
 
 WATERFALL = 36
@@ -29,11 +30,9 @@ def draw_comparisons(
 ) -> None:
     """Print a summary row per pair when there are several, then each explanation (the ``limit`` largest changes)."""
     glyphs = bars.glyphs_for(console)
-    shown = list(comparisons)
     if len(comparisons) > 1:
         console.print(_pairs_table(comparisons))
-        shown = sorted(comparisons, key=lambda c: -abs(c.delta_ns or 0.0))[: limit or 1]
-    for c in shown:
+    for c in largest(comparisons, limit):
         for part in comparison_parts(c, glyphs):
             console.print(part)
     for side, launches in zip(("before", "after"), unpaired, strict=True):
@@ -69,11 +68,13 @@ def comparison_parts(c: Comparison, glyphs: bars.Glyphs) -> Iterator[RenderableT
     yield _title("after", c.after)
     yield Text(c.sentence, "bold")
     for refusal in c.refusals:
-        yield _indented(Text.assemble(("refused ", "bold red"), refusal.text, (f" [{refusal.rule}]", "dim")))
+        yield indented(Text.assemble(("refused ", "bold red"), refusal.text, (f" [{refusal.rule}]", "dim")))
     if c.factors:
         yield from _waterfall(c, glyphs)
         yield from _states(c, glyphs)
         yield from _instructions(c)
+        if c.by_region is not None:
+            yield from region_parts(c, c.by_region, glyphs)
         yield from _shape(c)
     notes = [(("caution ", "bold yellow"), i.text, (f" [{i.rule}]", "dim")) for i in c.cautions]
     notes += [
@@ -83,7 +84,7 @@ def comparison_parts(c: Comparison, glyphs: bars.Glyphs) -> Iterator[RenderableT
     if notes:
         yield Text()
     for note in notes:
-        yield _indented(Text.assemble(*note))
+        yield indented(Text.assemble(*note))
 
 
 def _title(side: str, a: Account) -> Text:
@@ -98,13 +99,13 @@ def _waterfall(c: Comparison, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
     assert c.before_ns is not None
     assert c.after_ns is not None
     assert c.remainder_ns is not None
-    yield _heading(f"The change, factor by factor{' (per GMAC)' if c.per_work else ''}: T = I * L / W / (A/E) / f")
+    yield heading(f"The change, factor by factor{' (per GMAC)' if c.per_work else ''}: T = I * L / W / (A/E) / f")
     level = c.before_ns
     marks = [level]
     for t in c.factors:
         marks.append(marks[-1] + t.delta_ns)
     scale = max(*marks, c.after_ns)
-    table = _table(15, 12, 8, WATERFALL)
+    table = bar_table(15, 12, 8, WATERFALL)
     table.add_row("before", units.microseconds(c.before_ns), "", bars.plain(c.before_ns, scale, WATERFALL, glyphs))
     for t in c.factors:
         bar = bars.span(level, level + t.delta_ns, scale, WATERFALL, glyphs)
@@ -113,9 +114,9 @@ def _waterfall(c: Comparison, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
     share = 100.0 * c.remainder_ns / c.delta_ns if c.delta_ns else None
     bar = bars.span(level, c.after_ns, scale, WATERFALL, glyphs)
     note = "remainder" if not c.not_collected else "not collected"
-    table.add_row(note, units.microseconds(_tidy(c.remainder_ns), True), units.percent(_tidy(share)), bar)
+    table.add_row(note, units.microseconds(tidy(c.remainder_ns), True), units.percent(tidy(share)), bar)
     table.add_row("after", units.microseconds(c.after_ns), "", bars.plain(c.after_ns, scale, WATERFALL, glyphs))
-    yield _indented(table)
+    yield indented(table)
 
 
 def _states(c: Comparison, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
@@ -124,12 +125,12 @@ def _states(c: Comparison, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
         return
     b, a = c.before.warp_cycles_per_issued_instruction, c.after.warp_cycles_per_issued_instruction
     legend = f"{glyphs.full} after, {glyphs.gone} gone, {glyphs.grown} grown"
-    yield _heading(f"cy/inst {units.number(b)} -> {units.number(a)}, by warp state ({legend})")
+    yield heading(f"cy/inst {units.number(b)} -> {units.number(a)}, by warp state ({legend})")
     ranked = sorted(leaves, key=lambda t: -_size(t))
     scale = _size(ranked[0])
     big = [t for t in ranked if _size(t) >= 0.02 * scale]
     small = [t for t in ranked if t not in big]
-    table = _table(20, 16, 12, BAR)
+    table = bar_table(20, 16, 12, BAR)
     for t in big:
         bar = bars.shadow(t.before or 0.0, t.after or 0.0, scale, BAR, glyphs)
         table.add_row(t.detail, f"{t.before:.3f} -> {t.after:.3f}", units.microseconds(t.delta_ns, True), bar)
@@ -137,7 +138,7 @@ def _states(c: Comparison, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
         before, after = sum(t.before or 0.0 for t in small), sum(t.after or 0.0 for t in small)
         effect = units.microseconds(sum(t.delta_ns for t in small), True)
         table.add_row(f"{len(small)} smaller ones", f"{before:.3f} -> {after:.3f}", effect, "")
-    yield _indented(table)
+    yield indented(table)
 
 
 def _instructions(c: Comparison) -> Iterator[RenderableType]:
@@ -146,27 +147,27 @@ def _instructions(c: Comparison) -> Iterator[RenderableType]:
         return
     total = next(t for t in c.factors if t.factor == INSTRUCTIONS)
     change = 100.0 * ((total.after or 0.0) / (total.before or 1.0) - 1.0)
-    yield _heading(
+    yield heading(
         f"instructions a scheduler{' and GMAC' if c.per_work else ''} {units.count(total.before)} -> "
         f"{units.count(total.after)} ({change:+.1f} %), by class"
     )
     ranked = sorted(leaves, key=lambda t: -abs(t.delta_ns))
     big = [t for t in ranked if abs(t.share_pct or 0.0) >= SMALL_TERM_PCT]
     small = [t for t in ranked if t not in big]
-    table = _table(20, 22, 12, 10)
+    table = bar_table(20, 22, 12, 10)
     for t in big:
         table.add_row(t.detail, _counts(t), units.microseconds(t.delta_ns, True), units.percent(t.share_pct))
     if small:
         effect = sum(t.delta_ns for t in small)
         share = sum(t.share_pct or 0.0 for t in small) if c.delta_ns else None
         name = f"{len(small)} smaller ones"
-        table.add_row(name, "", units.microseconds(_tidy(effect), True), units.percent(_tidy(share)))
-    yield _indented(table)
+        table.add_row(name, "", units.microseconds(tidy(effect), True), units.percent(tidy(share)))
+    yield indented(table)
     accesses = [{m.access.name: m.instructions for m in x.memory} for x in (c.before, c.after)]
     for name, counts in (("opcodes", (c.before.opcodes, c.after.opcodes)), ("memory", (accesses[0], accesses[1]))):
         if moved := movers(*counts):
             shown = ", ".join(f"{o} {units.count(x)} -> {units.count(y)}" for o, x, y in moved)
-            yield _indented(Text(f"{name} that changed most, whole launch: {shown}"))
+            yield indented(Text(f"{name} that changed most, whole launch: {shown}"))
 
 
 def _size(t: Term) -> float:
@@ -201,30 +202,8 @@ def _shape(c: Comparison) -> Iterator[RenderableType]:
     known = [f"{name} {x} -> {y}" for name, x, y in rows if units.DASH not in (x, y) and "None" not in (x, y)]
     if known:
         yield Text()
-        yield _indented(Text(", ".join(known)))
+        yield indented(Text(", ".join(known)))
 
 
 def _counts(t: Term) -> str:
     return f"{units.count(t.before)} -> {units.count(t.after)}"
-
-
-def _tidy(x: float | None) -> float | None:
-    """Drop the sign of a zero that rounding made negative."""
-    return None if x is None else 0.0 if abs(x) < 5e-4 else x
-
-
-def _heading(text: str) -> RenderableType:
-    return Padding(Text(text, "bold"), (1, 0, 0, 0))
-
-
-def _table(name: int, first: int, second: int, bar: int) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
-    table.add_column(width=name, no_wrap=True)
-    table.add_column(width=first, justify="right", no_wrap=True)
-    table.add_column(width=second, justify="right", no_wrap=True)
-    table.add_column(width=bar, no_wrap=True)
-    return table
-
-
-def _indented(part: RenderableType) -> RenderableType:
-    return Padding(part, (0, 0, 0, 2))

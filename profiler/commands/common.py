@@ -63,15 +63,15 @@ def parse_work(macs: Sequence[str], gemm: Sequence[str]) -> list[Work]:
     return found
 
 
-def load_for_books(paths: Sequence[str], form: str) -> list[Report]:
+def load_for_books(paths: Sequence[str], form: str, by_instruction: bool = False) -> list[Report]:
     """Read what the books need of each report, and say on stderr what of it could not be read.
 
-    Each read waits for a child process; meanwhile this process imports what it will analyse and draw with.
+    ``by_instruction`` also reads what attribution needs: counts and samples of each instruction, sources. Each read waits for a child process; meanwhile this process imports what it will analyse and draw with.
     """
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(len(paths)) as pool:
-        pending = [pool.submit(_load, path) for path in paths]
+        pending = [pool.submit(_load, path, by_instruction) for path in paths]
         import_module("profiler.compare")
         import_module("dashboards.terminal.compare" if form == "table" else "profiler.export")
         reports = [one.result() for one in pending]
@@ -81,10 +81,14 @@ def load_for_books(paths: Sequence[str], form: str) -> list[Report]:
     return reports
 
 
-def _load(path: str) -> Report:
+def _load(path: str, by_instruction: bool) -> Report:
     from profiler.ncu_parse import load
     from profiler.vocabulary import metrics_for_accounting
 
+    if by_instruction:
+        from profiler.pcsample import metrics_for_attribution
+
+        return load(path, metrics=metrics_for_attribution())
     return load(path, metrics=metrics_for_accounting(), instances=False, sources=False)
 
 

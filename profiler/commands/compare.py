@@ -13,7 +13,8 @@ from profiler.errors import NoMatchError, NotComparableError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from profiler.model import LaunchProfile, Work
+    from profiler.compare import Comparison
+    from profiler.model import LaunchProfile, Report, Work
 
 
 @click.command(name="compare")
@@ -28,6 +29,17 @@ if TYPE_CHECKING:
 @click.option("--per-work", is_flag=True, help="Compare times per declared GMAC (launches of different work).")
 @click.option("--force", is_flag=True, help="Explain even what must not be compared; the reasons stay visible.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Explain the N largest changes [default: 1].")
+@click.option(
+    "--hot", is_flag=True,
+    help="Split the explained changes by region and by what is waited for (not in csv and parquet: they are the sum).",
+)  # fmt: skip
+@click.option(
+    "--regions", type=click.Path(exists=True, dir_okay=False),
+    help="TOML file of named regions, for --hot [default: source comments, or inlined functions].",
+)  # fmt: skip
+@click.option(
+    "--regions-after", type=click.Path(exists=True, dir_okay=False), help="Another one for AFTER, if lines moved."
+)  # fmt: skip
 @common.work_options
 @common.output_options
 def command(
@@ -39,6 +51,9 @@ def command(
     per_work: bool,
     force: bool,
     limit: int | None,
+    hot: bool,
+    regions: str | None,
+    regions_after: str | None,
     macs: tuple[str, ...],
     gemm: tuple[str, ...],
     form: str,
@@ -47,12 +62,16 @@ def command(
     """Explain the change in time from BEFORE to AFTER, two Nsight Compute reports (.ncu-rep).
 
     Splits the change exactly into instructions (by opcode class), cycles per instruction (by warp state), active
-    warps, active share and clock. --gemm or --macs given twice declare the work of BEFORE and of AFTER.
+    warps, active share and clock. --gemm or --macs given twice declare the work of BEFORE and of AFTER. --hot matches
+    the machine code of both builds by region: executed instructions of each, and the cycles spent waiting for it.
     """
     work = common.parse_work(macs, gemm)
     if len(work) > 2:
         raise UsageError("compare takes the work of two launches: give --macs or --gemm once or twice")
-    run(before, after, work, launch, kernel, pair_by, per_work, force, limit, form, output)
+    if (regions or regions_after) and not hot:
+        raise UsageError("--regions names the parts that --hot explains: add --hot")
+    files = (regions, regions_after or regions) if hot else None
+    run(before, after, work, launch, kernel, pair_by, per_work, force, limit, form, output, files)
 
 
 def run(
@@ -67,15 +86,21 @@ def run(
     limit: int | None = None,
     form: str = "table",
     output: str | None = None,
+    hot: tuple[str | None, str | None] | None = None,
 ) -> None:
-    """Load, pair, explain and write; raises NotComparableError after writing when every pair was refused."""
+    """Load, pair, explain and write; raises NotComparableError after writing when every pair was refused.
+
+    ``hot`` are the region files (or None) of both sides; without it nothing is explained by region.
+    """
     from profiler import export
     from profiler.accounting import account
-    from profiler.compare import explain
+    from profiler.compare import explain, largest
     from profiler.pairing import pair_launches
 
     indices = _launch_pair(launch)
-    reports = common.load_for_books([before, after], form)
+    # The rows of a table of data must sum to the change; a second split of the same terms has no place there.
+    by_region = hot if form not in ("csv", "parquet") else None
+    reports = common.load_for_books([before, after], form, by_region is not None)
     sides = [common.select(r, kernel, i) for r, i in zip(reports, indices, strict=True)]
     left: list[LaunchProfile] = []
     right: list[LaunchProfile] = []
@@ -97,6 +122,12 @@ def run(
         )
         for b, a in pairs
     ]
+    if by_region is not None:
+        shown = largest(comparisons, limit)
+        comparisons = [
+            _with_regions(c, (reports[0], reports[1]), by_region) if any(c is x for x in shown) else c
+            for c in comparisons
+        ]
 
     def draw(console: Console) -> None:
         from dashboards.terminal.compare import draw_comparisons
@@ -119,6 +150,28 @@ def run(
     )
     if not force and all(c.refusals for c in comparisons):
         raise NotComparableError(f"{comparisons[0].sentence} --force explains it all the same")
+
+
+def _with_regions(
+    c: Comparison, reports: tuple[Report, Report], region_files: tuple[str | None, str | None]
+) -> Comparison:
+    """Attribute both launches, side by side, and explain the change by region; a refused pair stays as it is."""
+    from concurrent.futures import ThreadPoolExecutor
+    from pathlib import Path
+
+    from profiler.align import with_regions
+    from profiler.attribution import attribute_launch
+
+    if not c.factors:
+        return c
+    texts = [None if f is None else Path(f).read_text(encoding="utf-8", errors="replace") for f in region_files]
+    with ThreadPoolExecutor(2) as pool:
+        pending = [
+            pool.submit(attribute_launch, report, side.launch, toml=toml)
+            for report, side, toml in zip(reports, (c.before, c.after), texts, strict=True)
+        ]
+        before, after = (one.result().hot for one in pending)
+    return with_regions(c, before, after)
 
 
 def _launch_pair(text: str | None) -> tuple[int | None, int | None]:
