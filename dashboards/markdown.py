@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dashboards import units
-from profiler.books import Account
+from profiler.books import Account, Sampled
+from profiler.by_region import RegionExplanation
 from profiler.compare import Comparison
 from profiler.model import Conditions
+
+REGION_ROWS = 10
 
 
 def report_markdown(path: str, conditions: Conditions, accounts: Sequence[Account]) -> str:
@@ -70,11 +73,47 @@ def comparison_markdown(comparisons: Sequence[Comparison]) -> str:
             rows.append(("remainder", "", _us(c.remainder_ns, True), ""))
             rows.append(("after", "", _us(c.after_ns), ""))
             out += table(("factor", "detail", unit, "share of the change"), rows)
+        if c.by_region is not None:
+            out += _by_region(c.by_region, unit)
         out += [f"- **refused** {r.text} `{r.rule}`" for r in c.refusals]
         out += [f"- **caution** {i.text} `{i.rule}`" for i in c.cautions]
         out += [f"- **not collected** {m.quantity} (`--section {m.section}`)" for m in c.not_collected]
         out.append("")
     return "\n".join(out)
+
+
+def _by_region(x: RegionExplanation, unit: str) -> list[str]:
+    """Return the instructions by region, the stalls by what is waited for, and the code that changed most."""
+    out: list[str] = []
+    if x.instructions:
+        rows: list[tuple[object, ...]] = [
+            (t.region, units.count(t.before), units.count(t.after), _us(t.delta_ns, True), units.percent(t.share_pct))
+            for t in x.instructions
+        ]
+        out += ["", *table(("region", "executed before", "after", unit, "share of the change"), rows)]
+    if x.producers:
+        rows = [
+            (t.state.value, t.region, t.mostly, _estimate(t.before), _estimate(t.after), _us(t.effect.value, True))
+            for t in [t for t in x.producers if t.state.is_stall][:REGION_ROWS]
+        ]
+        out += ["", *table(("state", "waits for", "mostly", "cy/inst before (sampled)", "after", unit), rows)]
+    if x.alignment.kinds:
+        rows = [
+            (
+                k.region,
+                f"`{k.sass}`",
+                f"{k.instructions_before} -> {k.instructions_after}",
+                f"{units.count(k.executed_before)} -> {units.count(k.executed_after)}",
+            )
+            for k in x.alignment.kinds[:REGION_ROWS]
+        ]
+        out += ["", *table(("region", "code that changed most", "instructions", "executed"), rows)]
+    out += ["", *(f"- **not collected** {a.quantity}: {a.reason}" for a in x.absent)]
+    return out + [f"- {p}" for p in x.problems]
+
+
+def _estimate(x: Sampled) -> str:
+    return f"{x.value:.3f} ± {x.standard_error:.3f}"
 
 
 def _us(ns: float | None, signed: bool = False) -> str:

@@ -33,7 +33,7 @@ from profiler.by_region import (
     RegionTerm,
 )
 from profiler.code import Instruction
-from profiler.compare import INSTRUCTIONS, LATENCY, Comparison, with_parts
+from profiler.compare import INSTRUCTIONS, LATENCY, Comparison, Term, with_parts
 from profiler.lmdi import component_effects, log_mean
 from profiler.opcodes import classify
 from profiler.pcsample import EXECUTED
@@ -158,7 +158,13 @@ def explain_by_region(comparison: Comparison, before: Hot, after: Hot) -> Region
     """
     absent: list[Absent] = []
     hots = before, after
-    problems = [f"{side}: {p}" for side, hot in zip(("before", "after"), hots, strict=True) for p in hot.problems]
+    # Missing samples are named with the split that needs them.
+    problems = [
+        f"{side}: {p}"
+        for side, hot in zip(("before", "after"), hots, strict=True)
+        for p in hot.problems
+        if not p.startswith("no PC samples")
+    ]
     sources = before.region_source, after.region_source
     if sources[0] != sources[1]:
         problems.append(f"regions come from {sources[0]} before and from {sources[1]} after")
@@ -325,28 +331,28 @@ def _missing(hots: tuple[Hot, Hot], metric: str, *there: bool) -> Iterable[str]:
 
 
 def _of_which(c: Comparison, found: RegionExplanation) -> dict[str, str]:
-    """Return for a factor the region that explains most of its change, as words with the part of the whole factor."""
+    """Return words for the factors whose change one region explains, with its part in per cent of the factor."""
     words: dict[str, str] = {}
     totals = {t.factor: t for t in c.factors}
-    issued = c.before.issued_instructions
-    if found.instructions and issued:
+    if found.instructions:
         top = found.instructions[0]
-        if _worth_naming(top.region, top.delta_ns, totals[INSTRUCTIONS].delta_ns):
-            whole = totals[INSTRUCTIONS]
-            # Through the effects, so that it holds per unit of work as well.
-            change = 100.0 * ((whole.after or 0.0) / (whole.before or 1.0) - 1.0)
-            words[INSTRUCTIONS] = f"{top.region} {change * top.delta_ns / whole.delta_ns:+.1f} %"
-    if found.producers and (whole := totals[LATENCY]).before:
+        words |= _named(totals[INSTRUCTIONS], top.region, top.region, top.delta_ns)
+    if found.producers:
         first = found.producers[0]
-        if first.state.is_stall and _worth_naming(first.region, first.effect.value, whole.delta_ns):
-            part = 100.0 * first.change.value / (whole.before or 1.0)
-            words[LATENCY] = f"{first.state.value} on {first.region} {part:+.1f} %"
+        name = f"{first.state.value} on {first.region}"
+        words |= _named(totals[LATENCY], name, first.region, first.effect.value)
     return words
 
 
-def _worth_naming(region: str, effect: float, whole: float) -> bool:
-    named = region not in (UNMARKED, OUTSIDE, NOT_SAMPLED, NO_PRODUCER)
-    return named and whole != 0.0 and effect / whole >= WORTH_NAMING
+def _named(whole: Term, name: str, region: str, effect: float) -> dict[str, str]:
+    nameless = region in (UNMARKED, OUTSIDE, ISSUED_AGAIN, NOT_SAMPLED, NO_PRODUCER)
+    if nameless or not whole.delta_ns or effect / whole.delta_ns < WORTH_NAMING:
+        return {}
+    ratio = effect / whole.delta_ns
+    # Effects of a factor's parts are proportional to the parts' changes (lmdi.py), so this is the change in per cent.
+    change = 100.0 * ((whole.after or 0.0) / (whole.before or 1.0) - 1.0) * ratio
+    # A part larger than the whole is not "of" it: others went the other way.
+    return {whole.factor: f"of which {name} {change:+.1f} %" if ratio <= 1.0 else f"{name} alone {change:+.1f} %"}
 
 
 def _share(part: float, c: Comparison) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from profiler.accounting import account
 from profiler.blame import Hot
 from profiler.cfg import FlowGraph
 from profiler.code import Code
-from profiler.cubin import code_of
+from profiler.cubin import CodeReader
 from profiler.defuse import DefUse
 from profiler.errors import NoMatchError, ReportError, UsageError
 from profiler.model import LaunchProfile, Report, Work
@@ -37,16 +37,32 @@ def attribute_report(
     work: Work | None = None,
     source_folder: str | None = None,
     region_file: str | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Attributed:
     """Attribute the samples of one launch of a report, by default the longest one with samples.
 
     ``kernel`` is a regular expression on the function name. ``source_folder`` supplies sources that the report does
-    not embed, by file name. Raises ReportError, NoMatchError, UsageError (region file) and MissingToolError.
+    not embed, by file name. ``meanwhile`` is called while other processes read and disassemble. Raises ReportError, NoMatchError, UsageError (region file) and MissingToolError.
     """
     toml = None if region_file is None else Path(region_file).read_text(encoding="utf-8", errors="replace")
-    report = load(path, metrics=metrics_for_attribution())
+    with ThreadPoolExecutor(2) as pool:
+        # A child process reads the report, nvdisasm is another process.
+        pending = pool.submit(load, path, metrics=metrics_for_attribution())
+        prefetched = pool.submit(_reader, path)
+        meanwhile()
+        report, reader = pending.result(), prefetched.result()
     chosen = choose_launch(report, launch, kernel)
-    return attribute_launch(report, chosen, work=work, source_folder=source_folder, toml=toml)
+    return attribute_launch(report, chosen, work=work, source_folder=source_folder, toml=toml, reader=reader)
+
+
+def _reader(path: str) -> CodeReader | None:
+    try:
+        reader = CodeReader(path)
+    except ReportError:
+        # Whatever is wrong with the file, reading it says so; a report without code is no error here.
+        return None
+    reader.prefetch()
+    return reader
 
 
 def attribute_launch(
@@ -56,13 +72,14 @@ def attribute_launch(
     work: Work | None = None,
     source_folder: str | None = None,
     toml: str | None = None,
+    reader: CodeReader | None = None,
 ) -> Attributed:
-    """Attribute the samples of one launch of a loaded report (read with its instances)."""
-    with ThreadPoolExecutor(1) as pool:
-        # nvdisasm is another process: the books close while it works.
-        pending = pool.submit(_code, report.path, launch)
-        books = account(launch, work)
-        code = pending.result()
+    """Attribute the samples of one launch of a loaded report (read with its instances).
+
+    ``reader`` is the report's code, when it was opened already; ``toml`` the text of a region file.
+    """
+    books = account(launch, work)
+    code = _code(report.path, launch, reader)
     sources = _sources(launch, code, source_folder)
     regions = find_regions(sources, toml, kernel=launch.kernel)
     hot = attribute(books, code, regions)
@@ -99,9 +116,9 @@ def _sampled(launch: LaunchProfile) -> bool:
     return any(name.startswith("smsp__pcsamp_warps") for name in launch.metrics)
 
 
-def _code(path: str, launch: LaunchProfile) -> Code:
+def _code(path: str, launch: LaunchProfile, reader: CodeReader | None) -> Code:
     try:
-        return code_of(path, launch)
+        return (reader or CodeReader(path)).codes([launch])[launch.index]
     except ReportError as error:
         # Without code the books of the samples still close: all of them lie outside of what is known.
         return Code("", 0, {}, (str(error).removeprefix(f"{path}: "),))

@@ -47,7 +47,8 @@ class FlowGraph:
             if _falls_through(instruction) and n + 1 < len(code):
                 following.append(n + 1)
             if instruction.base in _INDIRECT:
-                following += [t for t in indirect if t not in following]
+                own = [index_of[t] for t in instruction.targets if t in index_of]
+                following += [t for t in own or indirect if t not in following]
             elif instruction.target is not None and instruction.base in _JUMPS:
                 goes_to = index_of.get(instruction.target)
                 if goes_to is not None and goes_to not in following:

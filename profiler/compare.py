@@ -182,7 +182,7 @@ def explain(
 
 
 def with_parts(c: Comparison, of_which: Mapping[str, str]) -> Comparison:
-    """Return the comparison with its sentence, which adds words to the factors that ``of_which`` holds."""
+    """Return the comparison with its sentence, which adds the words of ``of_which`` to the factors it names."""
     return replace(c, sentence=_sentence(c, of_which))
 
 
@@ -379,5 +379,5 @@ def _phrase(t: Term, of_which: Mapping[str, str]) -> str:
         ACTIVE: ("a smaller active share", "a larger active share"),
         CLOCK: ("a lower clock", "a higher clock"),
     }[t.factor]
-    inside = f", of which {of_which[t.factor]}" if t.factor in of_which else ""
+    inside = f", {of_which[t.factor]}" if t.factor in of_which else ""
     return f"{words[change > 0]} ({change:+.1f} %{inside})"

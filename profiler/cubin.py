@@ -43,22 +43,51 @@ def load_code(
 
     Raises ReportError when the report cannot be read or holds no machine code, MissingToolError without nvdisasm.
     """
-    index = _index(report)
-    if not any(module.binary for module in index.modules):
-        why = "; ".join(index.problems) or "it embeds no cubin"
-        raise ReportError(f"{_named(report)}the report holds no machine code ({why}); capture it with SourceCounters")
-    modules = [_Loaded(module) for module in index.modules]
-    launches = list(launches)
-    picks = {launch.index: _pick(launch, index, modules) for launch in launches}
-    wanted: dict[int, set[int]] = {}
-    for pick in picks.values():
-        if pick.module is not None:
-            wanted.setdefault(modules.index(pick.module), set()).update(pick.sections)
-    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
-        # Iterated, so that an exception of a worker is raised here.
-        for _ in pool.map(lambda item: modules[item[0]].disassemble(sorted(item[1]), timeout), wanted.items()):
-            pass
-    return {launch.index: _code(launch, picks[launch.index], index.problems) for launch in launches}
+    return CodeReader(report, timeout=timeout).codes(launches)
+
+
+class CodeReader:
+    """The code of one report: parsed once, disassembled as launches ask for it."""
+
+    def __init__(self, report: str | os.PathLike[str] | bytes, *, timeout: float = nvdisasm.TIMEOUT) -> None:
+        """Read a report by path or bytes. Raises ReportError when it holds no machine code."""
+        self.timeout = timeout
+        self.index = _index(report)
+        if not any(module.binary for module in self.index.modules):
+            why = "; ".join(self.index.problems) or "it embeds no cubin"
+            raise ReportError(
+                f"{_named(report)}the report holds no machine code ({why}); capture it with SourceCounters"
+            )
+        self.modules = [_Loaded(module) for module in self.index.modules]
+
+    def prefetch(self) -> None:
+        """Disassemble the kernel of a report of one kernel, before its launches have been read."""
+        kernels = {(r.mangled, r.references) for r in self.index.results if r.mangled}
+        if len(kernels) != 1:
+            return
+        ((mangled, references),) = kernels
+        for module in self.modules:
+            if module.module.reference in references and mangled is not None:
+                module.parse()
+                section = module.section_of(mangled)
+                if section is not None:
+                    module.disassemble([section], self.timeout)
+
+    def codes(self, launches: Iterable[LaunchProfile]) -> dict[int, Code]:
+        """Return {launch.index: Code}, as ``load_code``."""
+        launches = list(launches)
+        picks = {launch.index: _pick(launch, self.index, self.modules) for launch in launches}
+        wanted: dict[int, set[int]] = {}
+        for pick in picks.values():
+            if pick.module is not None:
+                wanted.setdefault(self.modules.index(pick.module), set()).update(pick.sections)
+        with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
+            # Iterated, so that an exception of a worker is raised here.
+            for _ in pool.map(
+                lambda item: self.modules[item[0]].disassemble(sorted(item[1]), self.timeout), wanted.items()
+            ):
+                pass
+        return {launch.index: _code(launch, picks[launch.index], self.index.problems) for launch in launches}
 
 
 def _named(report: str | os.PathLike[str] | bytes) -> str:
@@ -136,7 +165,8 @@ class _Loaded:
     def disassemble(self, sections: Sequence[int], timeout: float) -> None:
         """Fill ``functions`` for these sections, or say in ``lacks`` what is missing."""
         image = self.image
-        if image is None:
+        sections = [section for section in sections if section not in self.functions]
+        if image is None or not sections:
             return
         if image.sm < FIRST_SM:
             self.lacks.append(f"sm_{image.sm} code is not decoded: its instructions are not 128 bits wide")

@@ -119,8 +119,11 @@ def result_width(instruction: Instruction) -> int:
     """Return how many registers each written register operand spans."""
     base, modifiers = instruction.base, instruction.opcode.split(".")[1:]
     cls = classify(instruction.opcode)
-    if base in ("LDSM", "LDTM"):
-        return next((int(m.lstrip("x")) for m in modifiers if m.lstrip("x") in ("1", "2", "4", "8", "16", "32")), 1)
+    if base == "LDSM":
+        # LDSM.16.M88.4: the last number counts the 8x8 tiles.
+        return next((int(m) for m in reversed(modifiers) if m in ("1", "2", "4")), 1)
+    if base == "LDTM":
+        return next((int(m[1:]) for m in modifiers if m[:1] == "x" and m[1:].isdigit()), 1)
     if cls is OpcodeClass.TENSOR:
         return _matrix_widths(instruction)[2]
     if base.startswith("LD") or base in ("ULDC", "LDCU") or cls in (OpcodeClass.ATOMIC, OpcodeClass.TEXTURE):

@@ -130,6 +130,60 @@ def test_compare_json_is_the_contract_and_closes(run: Any) -> None:
     assert document["refusals"] == []
 
 
+DEMO_REGIONS = ("--hot", "--regions", ROOT / "profiler" / "demo" / "q6k.regions.toml")
+
+
+def test_compare_hot_json_is_the_contract_and_closes(run: Any) -> None:
+    assert run("compare", BYTE, WIDE, "--format", "json").document["by_region"] is None
+    document = run("compare", BYTE, WIDE, *DEMO_REGIONS, "--format", "json").document
+    validate(document)
+    found = document["by_region"]
+    assert found["absent"] == []
+    factors = {t["factor"]: t["delta_ns"] for t in document["factors"]}
+    assert sum(t["delta_ns"] for t in found["instructions"]) == pytest.approx(factors["instructions"], rel=1e-9)
+    assert found["instructions"][0]["region"] == "weights"
+    terms = {t["detail"]: t["delta_ns"] for t in document["terms"] if t["factor"] == "cy/inst"}
+    for leaves in (found["producers"], found["producer_kinds"]):
+        total = sum(t["delta_ns"]["value"] for t in leaves if t["state"] == "long_scoreboard")
+        assert total == pytest.approx(terms["long_scoreboard"], rel=1e-9)
+    assert {a["region"]: a["only_before"] for a in found["alignment"]}["weights"] > 0
+    assert "of which weights -63.3 %" in document["sentence"]
+
+
+def test_compare_hot_names_what_a_side_lacks(run: Any) -> None:
+    bare = CAPTURES / "states_only.sm90.ncu-rep"
+    document = run("compare", bare, bare, "--hot", "--format", "json").document
+    validate(document)
+    found = document["by_region"]
+    assert found["instructions"] is None
+    assert found["producers"] is None
+    assert {a["quantity"] for a in found["absent"]} == {"instructions by region", "cy/inst by producer"}
+
+
+def test_compare_hot_explains_the_pairs_that_are_shown_and_skips_refused_ones(run: Any) -> None:
+    kinds = CAPTURES / "kinds.sm90.ncu-rep"
+    document = run("compare", kinds, kinds, "--hot", "--limit", "2", "--format", "json").document
+    validate(document)
+    assert sum(c["by_region"] is not None for c in document["comparisons"]) == 2
+    refused = run(
+        "compare", kinds, CAPTURES / "cache_none.sm90.ncu-rep", "--launch", "0:0", "--hot", "--format", "json"
+    )
+    assert refused.code == 4
+    validate(refused.document)
+    assert refused.document["by_region"] is None
+
+
+def test_compare_hot_leaves_the_rows_of_csv_as_they_are(run: Any) -> None:
+    plain, hot = (run("compare", BYTE, WIDE, *more, "--format", "csv").out for more in ((), DEMO_REGIONS))
+    assert plain == hot
+
+
+def test_compare_hot_markdown_has_the_regions(run: Any) -> None:
+    out = run("compare", BYTE, WIDE, *DEMO_REGIONS, "--format", "markdown").out
+    assert "| weights | 934.7 M | 103.5 M |" in out
+    assert "| long_scoreboard | weights | global load |" in out
+
+
 def test_several_pairs_come_as_a_set_with_the_unpaired(run: Any) -> None:
     kinds = CAPTURES / "kinds.sm90.ncu-rep"
     document = run("compare", kinds, kinds, "--format", "json").document
@@ -174,6 +228,8 @@ def widest(text: str) -> int:
         ("report", CAPTURES / "basic.sm90.ncu-rep"),
         ("report", CAPTURES / "kinds.sm90.ncu-rep", "--details"),
         ("compare", BYTE, WIDE),
+        ("compare", BYTE, WIDE, "--hot", "--regions", ROOT / "profiler" / "demo" / "q6k.regions.toml"),
+        ("compare", BYTE, WIDE, "--hot"),
         ("compare", CAPTURES / "kinds.sm90.ncu-rep", CAPTURES / "kinds.sm90.ncu-rep"),
         ("demo",),
     ],
@@ -275,6 +331,8 @@ def test_output_appears_whole_or_not_at_all(run: Any, tmp_path: Path) -> None:
         (("report",), 2, "Missing argument"),
         (("compare", BYTE, WIDE, "--launch", "x"), 2, "A:B"),
         (("compare", BYTE, WIDE, "--per-work"), 2, "--per-work needs"),
+        (("compare", BYTE, WIDE, "--regions", ROOT / "pyproject.toml"), 2, "add --hot"),
+        (("compare", BYTE, WIDE, "--hot", "--regions", ROOT / "pyproject.toml"), 2, "names no [[region]]"),
         (("compare", BYTE, WIDE, "--pair", "nvtx"), 5, "--launch A:B"),
         (("compare", BYTE, "nowhere.ncu-rep"), 3, "nowhere.ncu-rep"),
         (("frobnicate",), 2, "No such command"),

@@ -73,8 +73,9 @@ def comparison_parts(c: Comparison, glyphs: bars.Glyphs) -> Iterator[RenderableT
         yield from _waterfall(c, glyphs)
         yield from _states(c, glyphs)
         yield from _instructions(c)
-        if c.by_region is not None:
-            yield from region_parts(c, c.by_region, glyphs)
+    if c.by_region is not None:
+        yield from region_parts(c, c.by_region, glyphs)
+    if c.factors:
         yield from _shape(c)
     notes = [(("caution ", "bold yellow"), i.text, (f" [{i.rule}]", "dim")) for i in c.cautions]
     notes += [

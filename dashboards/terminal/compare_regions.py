@@ -16,7 +16,7 @@ from profiler.compare import LATENCY, Comparison
 from profiler.vocabulary import WarpState
 
 BAR = 17
-REGIONS, STATES, PRODUCERS, CODE = 8, 5, 4, 6
+REGIONS, STATES, PRODUCERS, CODE = 8, 4, 4, 6
 # Parts of less than this share of the largest one are summed in one line.
 SMALL = 0.02
 
@@ -44,8 +44,8 @@ def _regions(x: RegionExplanation, glyphs: bars.Glyphs) -> Iterator[RenderableTy
         "executed, effect, share of the change"
     )
     top = abs(x.instructions[0].delta_ns)
-    big = [t for t in x.instructions if abs(t.delta_ns) >= 1e-3 * top][:REGIONS]
-    small = [t for t in x.instructions if t not in big]
+    cut = min(REGIONS, sum(abs(t.delta_ns) >= 1e-3 * top for t in x.instructions))
+    big, small = x.instructions[:cut], x.instructions[cut:]
     scale = max(max(t.before, t.after) for t in x.instructions)
     rows = columns(((16, False), (20, True), (11, True), (7, True), (BAR, False)))
     for t in big:
@@ -67,17 +67,18 @@ def _regions(x: RegionExplanation, glyphs: bars.Glyphs) -> Iterator[RenderableTy
 
 
 def _producers(c: Comparison, x: RegionExplanation) -> Iterator[RenderableType]:
+    states = {t.detail: t for t in c.terms if t.factor == LATENCY}
     by_state: dict[WarpState, list[ProducerTerm]] = defaultdict(list)
     for t in x.producers:
-        if t.state.is_stall:
+        if t.state.is_stall and t.effect.value:
             by_state[t.state].append(t)
-    states = {t.detail: t for t in c.terms if t.factor == LATENCY}
     # x.producers lead with the largest effect, so the states do too.
     shown = list(by_state)[:STATES]
     if not shown:
         return
     yield heading(
-        "cy/inst by the region that is waited for (sampled ± standard error):\nmostly what, before -> after, change, effect"
+        "cy/inst by the region that is waited for (sampled ± standard error):\n"
+        "mostly what, before -> after, change, effect"
     )
     rows = columns(((18, False), (15, False), (14, True), (14, True), (11, True)))
     for state in shown:
@@ -91,8 +92,9 @@ def _producers(c: Comparison, x: RegionExplanation) -> Iterator[RenderableType]:
             units.microseconds(whole.delta_ns, True),
         )
         terms = by_state[state]
-        big = [t for t in terms if abs(t.effect.value) >= SMALL * abs(terms[0].effect.value)][:PRODUCERS]
-        for t in big:
+        n = sum(abs(t.effect.value) >= SMALL * abs(terms[0].effect.value) for t in terms)
+        cut = len(terms) if len(terms) <= min(n, PRODUCERS) + 1 else min(n, PRODUCERS)
+        for t in terms[:cut]:
             rows.add_row(
                 f"  {t.region}",
                 t.mostly,
@@ -100,7 +102,7 @@ def _producers(c: Comparison, x: RegionExplanation) -> Iterator[RenderableType]:
                 f"{t.change.value:+.3f} ± {t.change.standard_error:.3f}",
                 units.microseconds(t.effect.value, True),
             )
-        if small := [t for t in terms if t not in big]:
+        if small := terms[cut:]:
             before, after = sum(t.before.value for t in small), sum(t.after.value for t in small)
             rows.add_row(
                 f"  {len(small)} smaller",

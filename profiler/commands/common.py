@@ -66,7 +66,8 @@ def parse_work(macs: Sequence[str], gemm: Sequence[str]) -> list[Work]:
 def load_for_books(paths: Sequence[str], form: str, by_instruction: bool = False) -> list[Report]:
     """Read what the books need of each report, and say on stderr what of it could not be read.
 
-    ``by_instruction`` also reads what attribution needs: counts and samples of each instruction, sources. Each read waits for a child process; meanwhile this process imports what it will analyse and draw with.
+    ``by_instruction`` also reads what attribution needs: counts and samples of each instruction, sources. Each read
+    waits for a child process; meanwhile this process imports what it will analyse and draw with.
     """
     from concurrent.futures import ThreadPoolExecutor
 

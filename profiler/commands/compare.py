@@ -162,7 +162,7 @@ def _with_regions(
     from profiler.align import with_regions
     from profiler.attribution import attribute_launch
 
-    if not c.factors:
+    if c.refusals and not c.factors:
         return c
     texts = [None if f is None else Path(f).read_text(encoding="utf-8", errors="replace") for f in region_files]
     with ThreadPoolExecutor(2) as pool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
@@ -65,7 +66,13 @@ def command(
     if len(work) > 1:
         raise UsageError("hot takes the work of one launch: give --macs or --gemm once")
     result = attribution.attribute_report(
-        path, launch=launch, kernel=kernel, work=work[0] if work else None, source_folder=source, region_file=regions
+        path,
+        launch=launch,
+        kernel=kernel,
+        work=work[0] if work else None,
+        source_folder=source,
+        region_file=regions,
+        meanwhile=lambda: import_module("dashboards.terminal.hot" if form == "table" else "profiler.export_hot"),
     )
 
     def draw(console: Console) -> None:
