@@ -97,8 +97,9 @@ def _stage(w: Writer, rng: random.Random) -> None:
     for n in range(loads):
         for k in range(4):
             r = 8 + 4 * n + k
-            # R1 was defined before the outermost loop, as a kernel's parameters are: a long way back.
-            w.add("LOP3.LUT", f"R{r}", f"R{r}", "R1", "RZ", "0xc0", "!PT", waits=(n % 3,) if not k else ())
+            # A scoreboard is waited for once. R1 was defined before the outermost loop, a long way back.
+            waits = (n,) if n < 3 and not k else ()
+            w.add("LOP3.LUT", f"R{r}", f"R{r}", "R1", "RZ", "0xc0", "!PT", waits=waits)
         w.add("STS.128", f"[R4+{hex(16 * n)}]", f"R{8 + 4 * n}", read=5)
     w.add("BAR.SYNC.DEFER_BLOCKING", "0x0", waits=(5,))
     for n in range(4):

@@ -190,8 +190,7 @@ def with_regions(comparison: Comparison, before: Hot, after: Hot) -> Comparison:
 def _instructions(c: Comparison, hots: tuple[Hot, Hot], absent: list[Absent]) -> tuple[RegionTerm, ...]:
     factor = next((t for t in c.factors if t.factor == INSTRUCTIONS), None)
     if factor is None or c.before_ns is None or c.after_ns is None:
-        reason = f"no issued instructions on both sides (ncu --section {v.INST_ISSUED.section})"
-        absent.append(Absent("instructions by region", reason))
+        absent.append(Absent("instructions by region", "the comparison has no term of instructions to split"))
         return ()
     missing = [*_missing(hots, EXECUTED, bool(hots[0].executed), bool(hots[1].executed))]
     accounts = c.before, c.after
@@ -237,7 +236,7 @@ def _producers(
     states = [t for t in c.terms if t.factor == LATENCY and t.detail in set(WarpState)]
     factor = next((t for t in c.factors if t.factor == LATENCY), None)
     if factor is None or not states or c.before_ns is None or c.after_ns is None:
-        absent.append(Absent("cy/inst by producer", f"no warp states on both sides (ncu --section {v.STATE_SECTION})"))
+        absent.append(Absent("cy/inst by producer", "the comparison has no terms of warp states to split"))
         return (), ()
     blamed = [any(r.place is not None for r in hot.rows) for hot in hots]
     if missing := list(_missing(hots, "", *blamed)):

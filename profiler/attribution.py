@@ -42,7 +42,8 @@ def attribute_report(
     """Attribute the samples of one launch of a report, by default the longest one with samples.
 
     ``kernel`` is a regular expression on the function name. ``source_folder`` supplies sources that the report does
-    not embed, by file name. ``meanwhile`` is called while other processes read and disassemble. Raises ReportError, NoMatchError, UsageError (region file) and MissingToolError.
+    not embed, by file name. ``meanwhile`` is called while other processes read and disassemble. Raises ReportError,
+    NoMatchError, UsageError (region file) and MissingToolError.
     """
     toml = None if region_file is None else Path(region_file).read_text(encoding="utf-8", errors="replace")
     with ThreadPoolExecutor(2) as pool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 
@@ -27,8 +28,8 @@ _LONG = frozenset(
     {OpcodeClass.GLOBAL_LOAD, OpcodeClass.GLOBAL_STORE, OpcodeClass.LOCAL, OpcodeClass.ATOMIC, OpcodeClass.TEXTURE}
 )
 _LONG_BASES = frozenset({"LDGSTS", "LDGDEPBAR", "UBLKCP", "UTMALDG", "CCTL", "LD", "ST", "SYNCS", "ARRIVES", "LDTM"})
-_ASYNC_COPIES = frozenset({"LDGSTS", "UBLKCP", "UTMALDG", "UBLKRED"})
-_BULK_COPIES = frozenset({"UBLKCP", "UTMALDG"})
+# What completes an mbarrier, likeliest first: bulk copies, cp.async that arrive on it, other arrivals.
+_MBARRIER_COPIES = (frozenset({"UBLKCP", "UTMALDG"}), frozenset({"LDGSTS"}), frozenset({"ARRIVES"}))
 _SHARED_ATOMICS = frozenset({"ATOMS"})
 _VARIABLE_LATENCY = frozenset(
     {OpcodeClass.SHARED_LOAD, OpcodeClass.SPECIAL, OpcodeClass.CONVERSION, OpcodeClass.CONSTANT_LOAD, OpcodeClass.FP64}
@@ -105,7 +106,7 @@ class ProducerFinder:
             return self._by_register(position, state)
         groups = self._consumed(position, kept)
         if not groups:
-            return tuple(self._finish(p, Method.SCOREBOARD, edges) for p, edges in sorted(kept.items()))
+            return self._distinct(b for p, edges in kept.items() for b in self._finish(p, Method.SCOREBOARD, edges))
         return self._blame_groups(groups, Method.SCOREBOARD_REGISTER)
 
     def _blame_groups(self, groups: list[dict[int, int]], method: Method) -> tuple[Blamed, ...]:
@@ -124,8 +125,16 @@ class ProducerFinder:
         for number, group in enumerate(merged):
             for p, edges in sorted(group.items()):
                 part = number if len(merged) > 1 else None
-                blamed.append(replace(self._finish(p, method, edges), part=part, parts=len(merged)))
-        return tuple(sorted(blamed, key=lambda b: b.position))
+                blamed += [replace(b, part=part, parts=len(merged)) for b in self._finish(p, method, edges)]
+        return self._distinct(blamed)
+
+    def _distinct(self, blamed: Iterable[Blamed]) -> tuple[Blamed, ...]:
+        """Return one entry for each position, in program order: the one with the fewest back edges."""
+        best: dict[int, Blamed] = {}
+        for b in blamed:
+            if b.position not in best or b.loop_carried < best[b.position].loop_carried:
+                best[b.position] = b
+        return tuple(best[p] for p in sorted(best))
 
     def setters(self, position: int, scoreboard: int) -> dict[int, int]:
         """Return {position: loop back edges} of the instructions that may have set a scoreboard waited for here.
@@ -259,14 +268,7 @@ class ProducerFinder:
         if not waited and groups:
             # One commit a loop pass: the group waited for is the same instruction's, some passes ago.
             waited, earlier = groups, keep // len(groups)
-        blamed: dict[int, Blamed] = {}
-        for commit in waited:
-            if self.code[commit].base == "LDGDEPBAR":
-                for copy in self._copies_before(commit):
-                    blamed[copy] = Blamed(copy, Method.GROUP, setters[commit] + earlier, (commit,), "cp.async group")
-            else:
-                blamed[commit] = self._finish(commit, Method.GROUP, setters[commit] + earlier)
-        return tuple(blamed[p] for p in sorted(blamed))
+        return self._distinct(b for c in waited for b in self._finish(c, Method.GROUP, setters[c] + earlier))
 
     def _outstanding(self, depbar: int) -> int:
         """The k of ``DEPBAR.LE SBn, k``: how many of the youngest may still be in flight."""
@@ -292,19 +294,21 @@ class ProducerFinder:
                 work.append(p)
         return sorted(found)
 
-    def _finish(self, position: int, method: Method, edges: int) -> Blamed:
-        """Add the chain: the copies behind an mbarrier wait, or the load that made a load's address."""
+    def _finish(self, position: int, method: Method, edges: int) -> list[Blamed]:
+        """Look behind a producer: the copies that an mbarrier or a cp.async group stands for, or an address chain."""
         base = self.code[position].base
+        copies: list[int] = []
         if base == "SYNCS":
-            copies = [n for n, i in enumerate(self.code) if i.base in _BULK_COPIES]
-            if not copies:
-                copies = [n for n, i in enumerate(self.code) if i.base == "ARRIVES"] or [
-                    n for n, i in enumerate(self.code) if i.base in _ASYNC_COPIES
-                ]
-            return Blamed(position, Method.GROUP, edges, tuple(copies), "mbarrier: bulk copies that complete it")
-        if base == "LDGDEPBAR":
-            return Blamed(position, Method.GROUP, edges, tuple(self._copies_before(position)), "cp.async group")
-        return Blamed(position, method, edges, self._address_chain(position))
+            copies = next((found for bases in _MBARRIER_COPIES if (found := self._all(bases))), [])
+        elif base == "LDGDEPBAR":
+            copies = self._copies_before(position)
+        if copies:
+            note = "mbarrier" if base == "SYNCS" else "cp.async group"
+            return [Blamed(copy, Method.GROUP, edges, (position,), note) for copy in copies]
+        return [Blamed(position, method, edges, self._address_chain(position))]
+
+    def _all(self, bases: frozenset[str]) -> list[int]:
+        return [n for n, i in enumerate(self.code) if i.base in bases]
 
     def _address_chain(self, position: int) -> tuple[int, ...]:
         """Return the loads that a load's address comes from, nearest first, through arithmetic."""

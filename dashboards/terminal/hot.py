@@ -55,13 +55,12 @@ def sentence(hot: Hot) -> str:
 
 def _region_words(c: Cause) -> str:
     assert c.producer is not None
-    if not c.waiters:
-        return ""
-    waiter = c.waiters[0][0]
-    if waiter.instruction is c.producer.instruction:
-        return f" in {c.producer.region}" if c.producer.region != UNMARKED else ""
-    inside = "" if waiter.region == c.producer.region else f" in {waiter.region}"
-    return f" in {c.producer.region}, waited for at {_line(waiter)}{inside}"
+    home = f" in {c.producer.region}" if c.producer.region != UNMARKED else ""
+    waiter = c.waiters[0][0] if c.waiters else c.producer
+    if waiter.instruction in [p.instruction for p in c.producers]:
+        return home
+    inside = f" in {waiter.region}" if waiter.region not in (c.producer.region, UNMARKED) else ""
+    return f"{home}, waited for at {_line(waiter)}{inside}"
 
 
 def _title(hot: Hot) -> Text:
