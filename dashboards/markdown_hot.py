@@ -31,11 +31,11 @@ def hot_markdown(hot: Hot) -> str:
         (
             (
                 r.name,
-                f"{100 * r.samples / hot.samples:.1f} %",
+                _share(r.samples, hot),
                 _cost(slots(hot, r.lost)),
                 units.count(r.executed),
                 _cost(cycles_per_executed(hot, r.samples, r.executed)),
-                ", ".join(f"{name} {100 * n / hot.samples:.1f} %" for name, n in list(r.waits_for.items())[:3]),
+                ", ".join(f"{name} {_share(n, hot)}" for name, n in list(r.waits_for.items())[:3]),
             )
             for r in hot.regions
         ),
@@ -56,6 +56,10 @@ def _coverage(hot: Hot) -> list[tuple[object, ...]]:
         )
         for c in hot.coverage
     ]
+
+
+def _share(samples: float, hot: Hot) -> str:
+    return f"{100 * samples / hot.samples:.1f} %" if hot.samples else units.DASH
 
 
 def _place(place: Place) -> str:

@@ -36,8 +36,7 @@ from profiler.code import Instruction
 from profiler.compare import INSTRUCTIONS, LATENCY, Comparison, Term, with_parts
 from profiler.lmdi import component_effects, log_mean
 from profiler.opcodes import classify
-from profiler.pcsample import EXECUTED
-from profiler.vocabulary import WarpState
+from profiler.vocabulary import EXECUTED_PER_PC, WarpState
 
 # Matching in order takes time that grows with the square of a region's size; larger regions are matched by counts.
 LARGEST_IN_ORDER = 4000
@@ -192,7 +191,7 @@ def _instructions(c: Comparison, hots: tuple[Hot, Hot], absent: list[Absent]) ->
     if factor is None or c.before_ns is None or c.after_ns is None:
         absent.append(Absent("instructions by region", "the comparison has no term of instructions to split"))
         return ()
-    missing = [*_missing(hots, EXECUTED, bool(hots[0].executed), bool(hots[1].executed))]
+    missing = [*_missing(hots, EXECUTED_PER_PC, bool(hots[0].executed), bool(hots[1].executed))]
     accounts = c.before, c.after
     for side, account in zip(("before", "after"), accounts, strict=True):
         if not account.issued_instructions:

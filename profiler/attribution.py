@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +14,13 @@ from profiler.cfg import FlowGraph
 from profiler.code import Code
 from profiler.cubin import CodeReader
 from profiler.defuse import DefUse
-from profiler.errors import NoMatchError, ReportError, UsageError
+from profiler.errors import ReportError
 from profiler.model import LaunchProfile, Report, Work
 from profiler.ncu_parse import load
-from profiler.pcsample import attribute, metrics_for_attribution
+from profiler.pcsample import attribute
 from profiler.regions import find_regions
+from profiler.selection import longest_sampled, select
+from profiler.vocabulary import metrics_for_attribution
 
 
 @dataclass(frozen=True)
@@ -37,26 +39,29 @@ def attribute_report(
     work: Work | None = None,
     source_folder: str | None = None,
     region_file: str | None = None,
-    meanwhile: Callable[[], object] = lambda: None,
 ) -> Attributed:
     """Attribute the samples of one launch of a report, by default the longest one with samples.
 
     ``kernel`` is a regular expression on the function name. ``source_folder`` supplies sources that the report does
-    not embed, by file name. ``meanwhile`` is called while other processes read and disassemble. Raises ReportError,
-    NoMatchError, UsageError (region file) and MissingToolError.
+    not embed, by file name. Raises ReportError, NoMatchError, UsageError (region file) and MissingToolError.
     """
-    toml = None if region_file is None else Path(region_file).read_text(encoding="utf-8", errors="replace")
     with ThreadPoolExecutor(2) as pool:
         # A child process reads the report, nvdisasm is another process.
         pending = pool.submit(load, path, metrics=metrics_for_attribution())
-        prefetched = pool.submit(_reader, path)
-        meanwhile()
-        report, reader = pending.result(), prefetched.result()
-    chosen = choose_launch(report, launch, kernel)
+        code = pool.submit(open_code, path)
+        report, reader = pending.result(), code.result()
+    chosen = longest_sampled(select(report, kernel, launch))
+    toml = region_text(region_file)
     return attribute_launch(report, chosen, work=work, source_folder=source_folder, toml=toml, reader=reader)
 
 
-def _reader(path: str) -> CodeReader | None:
+def region_text(file: str | None) -> str | None:
+    """Return the text of a region file, None for None."""
+    return None if file is None else Path(file).read_text(encoding="utf-8", errors="replace")
+
+
+def open_code(path: str) -> CodeReader | None:
+    """Open the code of a report and disassemble ahead if it has one kernel; None when there is none to read."""
     try:
         reader = CodeReader(path)
     except ReportError:
@@ -77,7 +82,7 @@ def attribute_launch(
 ) -> Attributed:
     """Attribute the samples of one launch of a loaded report (read with its instances).
 
-    ``reader`` is the report's code, when it was opened already; ``toml`` the text of a region file.
+    ``toml`` is the text of a region file; ``reader`` the report's code, when it was opened already.
     """
     books = account(launch, work)
     code = _code(report.path, launch, reader)
@@ -87,23 +92,6 @@ def attribute_launch(
     return Attributed(hot, {name: text.splitlines() for name, text in sources.items()})
 
 
-def choose_launch(report: Report, index: int | None, kernel: str | None) -> LaunchProfile:
-    """Return the launch that the filters name, or the longest of those that remain, with samples if any has them."""
-    chosen = list(report.launches)
-    if kernel is not None:
-        try:
-            pattern = re.compile(kernel)
-        except re.error as error:
-            raise UsageError(f"--kernel {kernel!r} is not a regular expression ({error})") from None
-        chosen = [x for x in chosen if pattern.search(x.kernel)]
-    if index is not None:
-        chosen = [x for x in chosen if x.index == index]
-    if not chosen:
-        names = ", ".join(f"#{x.index} {x.kernel}" for x in report.launches[:8])
-        raise NoMatchError(f"{report.path}: no launch matches; there are {names}")
-    return max(chosen, key=lambda x: (_sampled(x), x.number("gpu__time_duration.sum") or 0.0))
-
-
 def live_registers(hot: Hot) -> dict[tuple[str, int], int]:
     """Return live general registers by (function, offset)."""
     found = {}
@@ -111,10 +99,6 @@ def live_registers(hot: Hot) -> dict[tuple[str, int], int]:
         counts = DefUse(FlowGraph(function)).live_counts
         found.update({(function.name, i.offset): n for i, n in zip(function.instructions, counts, strict=True)})
     return found
-
-
-def _sampled(launch: LaunchProfile) -> bool:
-    return any(name.startswith("smsp__pcsamp_warps") for name in launch.metrics)
 
 
 def _code(path: str, launch: LaunchProfile, reader: CodeReader | None) -> Code:

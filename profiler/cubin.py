@@ -16,11 +16,8 @@ from profiler.container import MAGIC, ZSTD_MAGIC, CodeIndex, Module, read_module
 from profiler.errors import ReportError
 from profiler.lines import line_tables
 from profiler.model import Instances, LaunchProfile
-from profiler.vocabulary import WarpState
+from profiler.vocabulary import EXECUTED_PER_PC, FUNCTION_PCS, WarpState
 
-EXECUTED_PER_PC = "inst_executed"
-# The base addresses of the kernel and of the functions it may call.
-FUNCTION_PCS = "launch__function_pcs"
 # Before Volta an instruction had 64 bits, and shared its scheduling word with others.
 FIRST_SM = 70
 

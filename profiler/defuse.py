@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from profiler.cfg import FlowGraph
 from profiler.code import Instruction
@@ -82,14 +82,20 @@ def access_of(instruction: Instruction) -> Access:
     return Access(frozenset(reads), frozenset(writes), frozenset(addresses))
 
 
-def _span(operand: str, width: int) -> list[int]:
+@lru_cache(maxsize=1 << 16)
+def _span(operand: str, width: int) -> tuple[int, ...]:
     found: list[int] = []
     for kind, number, pair in _REGISTER.findall(operand):
         first = _KINDS[kind] + int(number)
         # A descriptor names a pair of uniform registers, an address with .64 a pair of registers.
         wide = 2 if pair or (kind == "UR" and "desc[" in operand) else width
         found += range(first, first + wide)
-    return found
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _modifiers(opcode: str) -> tuple[str, ...]:
+    return tuple(opcode.split(".")[1:])
 
 
 def result_count(instruction: Instruction) -> int:
@@ -117,7 +123,7 @@ def result_count(instruction: Instruction) -> int:
 
 def result_width(instruction: Instruction) -> int:
     """Return how many registers each written register operand spans."""
-    base, modifiers = instruction.base, instruction.opcode.split(".")[1:]
+    base, modifiers = instruction.base, _modifiers(instruction.opcode)
     cls = classify(instruction.opcode)
     if base == "LDSM":
         # LDSM.16.M88.4: the last number counts the 8x8 tiles.
@@ -128,7 +134,7 @@ def result_width(instruction: Instruction) -> int:
         return _matrix_widths(instruction)[2]
     if base.startswith("LD") or base in ("ULDC", "LDCU") or cls in (OpcodeClass.ATOMIC, OpcodeClass.TEXTURE):
         return _width(modifiers)
-    if base in ("DADD", "DFMA", "DMUL") or "WIDE" in modifiers or modifiers[:1] == ["F64"]:
+    if base in ("DADD", "DFMA", "DMUL") or "WIDE" in modifiers or modifiers[:1] == ("F64",):
         return 2
     if base == "CS2R":
         return 1 if "32" in modifiers else 2
@@ -137,7 +143,7 @@ def result_width(instruction: Instruction) -> int:
 
 def source_width(instruction: Instruction, position: int, results: int) -> int:
     """Return how many registers a source operand outside brackets spans."""
-    base, modifiers = instruction.base, instruction.opcode.split(".")[1:]
+    base, modifiers = instruction.base, _modifiers(instruction.opcode)
     nth = position - results
     if base in ("STG", "ST", "STS", "STL"):
         return _width(modifiers)
@@ -153,13 +159,13 @@ def source_width(instruction: Instruction, position: int, results: int) -> int:
     return 1
 
 
-def _width(modifiers: list[str]) -> int:
+def _width(modifiers: tuple[str, ...]) -> int:
     """Registers of a load or store by its width modifier; none means 32 bits."""
     return next((_WIDTHS[m] for m in modifiers if m in _WIDTHS), 1)
 
 
 def _matrix_widths(instruction: Instruction) -> tuple[int, int, int]:
-    base, modifiers = instruction.base, instruction.opcode.split(".")[1:]
+    base, modifiers = instruction.base, _modifiers(instruction.opcode)
     for m in modifiers:
         if base.endswith("GMMA") and (found := re.fullmatch(r"(\d+)x(\d+)x(\d+)", m)):
             # 128 threads hold the 64 x N result; A in registers is 64 x K of 16 bit or less: four registers.

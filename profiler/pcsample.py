@@ -7,7 +7,7 @@ and regions. Nothing is dropped: what lies outside the kernel's code, or has no 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 
 from profiler.blame import OUTSIDE, Cause, Coverage, Hot, Method, Place, Producer, RegionCost, Row
 from profiler.books import Account
@@ -16,15 +16,9 @@ from profiler.model import LaunchProfile
 from profiler.neighbours import Blamed
 from profiler.producers import ProducerFinder
 from profiler.regions import Regions
-from profiler.vocabulary import WarpState, metrics_for_accounting
+from profiler.vocabulary import EXECUTED_PER_PC, WarpState
 
-EXECUTED = "inst_executed"
 Key = tuple[str, int]
-
-
-def metrics_for_attribution() -> frozenset[str]:
-    """Return the metrics that attribution reads, per-PC instances included."""
-    return metrics_for_accounting() | {EXECUTED, "launch__function_pcs"}
 
 
 class _Attribution:
@@ -38,18 +32,19 @@ class _Attribution:
             (f.name, i.offset): regions.region_of(i) for f in code.functions.values() for i in f.instructions
         }
         self.executed: dict[Key, int] = {}
-        for pc, count in _per_pc(launch, EXECUTED).items():
+        for pc, count in _per_pc(launch, EXECUTED_PER_PC):
             if (found := code.find(pc)) is not None:
                 self.executed[found[0].name, found[1].offset] = count
         self.finders: dict[str, ProducerFinder] = {}
         self.samples: dict[Key | None, dict[WarpState, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+        keys: dict[int, Key | None] = {}
         for state in WarpState:
             for column, metric in enumerate((state.sampled_metric, state.sampled_not_issued_metric)):
-                for pc, count in _per_pc(launch, metric).items():
-                    found = code.find(pc) if count else None
-                    if count:
-                        key = None if found is None else (found[0].name, found[1].offset)
-                        self.samples[key][state][column] += count
+                for pc, count in _per_pc(launch, metric):
+                    if pc not in keys:
+                        found = code.find(pc)
+                        keys[pc] = None if found is None else (found[0].name, found[1].offset)
+                    self.samples[keys[pc]][state][column] += count
 
     def place(self, function: Function, instruction: Instruction) -> Place:
         """Return an instruction with its region."""
@@ -140,12 +135,13 @@ def attribute(account: Account, code: Code, regions: Regions) -> Hot:
     )
 
 
-def _per_pc(launch: LaunchProfile, metric: str) -> Mapping[int, int]:
+def _per_pc(launch: LaunchProfile, metric: str) -> Iterator[tuple[int, int]]:
+    """Yield (absolute PC, count) of a metric's instances that are not zero."""
     found = launch.instances(metric)
-    if found is None or found.ids is None:
-        return {}
-    pairs = zip(found.ids, found.values, strict=True)
-    return {pc: int(n) for pc, n in pairs if isinstance(pc, int) and isinstance(n, int | float)}
+    if found is not None and found.ids is not None:
+        for pc, count in zip(found.ids, found.values, strict=True):
+            if count and isinstance(pc, int) and isinstance(count, int | float):
+                yield pc, int(count)
 
 
 def _causes(rows: Iterable[Row]) -> tuple[Cause, ...]:

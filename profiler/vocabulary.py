@@ -206,6 +206,10 @@ DEVICE_SCHEDULERS = "device__attribute_num_schedulers_per_multiprocessor"
 DEVICE_ATTRIBUTES = (DEVICE_NAME, DEVICE_CC_MAJOR, DEVICE_CC_MINOR, DEVICE_SM_COUNT, DEVICE_SCHEDULERS)
 LAUNCH_DIMS = {kind: tuple(f"launch__{kind}_dim_{axis}" for axis in "xyz") for kind in ("grid", "block", "cluster")}
 
+# Instances by absolute PC, and the base addresses of the kernel and of the functions it may call.
+EXECUTED_PER_PC = "inst_executed"
+FUNCTION_PCS = "launch__function_pcs"
+
 STATE_SECTION = "WarpStateStats"
 SAMPLE_SECTION = "SourceCounters"
 
@@ -234,3 +238,8 @@ def metrics_for_accounting() -> frozenset[str]:
     for state in WarpState:
         names.update((state.counted_metric, state.sampled_metric, state.sampled_not_issued_metric))
     return frozenset(names)
+
+
+def metrics_for_attribution() -> frozenset[str]:
+    """Return the metrics that attribution reads, with their per-PC instances."""
+    return metrics_for_accounting() | {EXECUTED_PER_PC, FUNCTION_PCS}

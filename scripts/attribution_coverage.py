@@ -18,8 +18,7 @@ from profiler.attribution import attribute_launch
 from profiler.blame import Hot, Method
 from profiler.errors import CyinstError
 from profiler.ncu_parse import load
-from profiler.pcsample import metrics_for_attribution
-from profiler.vocabulary import WarpState
+from profiler.vocabulary import WarpState, metrics_for_attribution
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = Path(os.environ.get("CYINST_CORPUS") or ROOT.parent / "shared" / "corpus")
@@ -28,32 +27,38 @@ SCOREBOARDS = (WarpState.LONG_SCOREBOARD, WarpState.SHORT_SCOREBOARD)
 
 @dataclass
 class Tally:
-    """Scoreboard samples of some launches: by method, with one producer, and outside the kernel."""
+    """Scoreboard samples of some launches: with a producer, with one, with a joint set, outside the kernel."""
 
     launches: int = 0
     samples: int = 0
     unique: int = 0
+    joint: int = 0
     outside: int = 0
+    waits: int = 0
+    unique_waits: int = 0
     methods: Counter[Method] = field(default_factory=Counter)
-    shares: list[float] = field(default_factory=list)
-    attributed: list[float] = field(default_factory=list)
+    decided: list[float] = field(default_factory=list)
+    single: list[float] = field(default_factory=list)
 
     def add(self, hot: Hot) -> None:
         """Count one launch."""
         rows = [r for r in hot.rows if r.state in SCOREBOARDS]
         inside = [r for r in rows if r.place is not None]
         total = sum(r.samples for r in inside)
+        one = sum(r.samples for r in inside if len(r.producers) == 1)
+        together = sum(r.samples for r in inside if len(r.producers) > 1 and all(p.joint for p in r.producers))
         self.launches += 1
         self.samples += total
         self.outside += sum(r.samples for r in rows) - total
+        self.unique += one
+        self.joint += together
+        self.waits += len(inside)
+        self.unique_waits += sum(1 for r in inside if len(r.producers) == 1)
         for r in inside:
             self.methods[r.method] += r.samples
-        one = sum(r.samples for r in inside if len(r.producers) == 1)
-        self.unique += one
         if total:
-            self.shares.append(100 * one / total)
-            known = sum(r.samples for r in inside if r.producers)
-            self.attributed.append(100 * known / total)
+            self.single.append(100 * one / total)
+            self.decided.append(100 * (one + together) / total)
 
 
 def hots(paths: Iterable[Path]) -> Iterator[tuple[Path, Hot]]:
@@ -70,11 +75,19 @@ def hots(paths: Iterable[Path]) -> Iterator[tuple[Path, Hot]]:
 
 def line(name: str, t: Tally) -> str:
     """Return one row of the table."""
-    share = 100 * (1 - t.methods[Method.UNKNOWN] / t.samples) if t.samples else 0.0
-    methods = ", ".join(f"{m.value} {100 * n / t.samples:.1f}" for m, n in t.methods.most_common() if n)
-    median = f"{statistics.median(t.shares):.1f}" if t.shares else "-"
-    unique = f"{100 * t.unique / t.samples:.1f}" if t.samples else "-"
-    return f"| {name} | {t.launches} | {t.samples:,} | {t.outside:,} | {share:.2f} | {unique} | {median} | {methods} |"
+
+    def share(part: float, whole: float, digits: int = 1) -> str:
+        return f"{100 * part / whole:.{digits}f}" if whole else "-"
+
+    def middle(values: list[float]) -> str:
+        return f"{statistics.median(values):.1f}" if values else "-"
+
+    cells = [
+        name, t.launches, f"{t.samples:,}", f"{t.outside:,}",
+        share(t.samples - t.methods[Method.UNKNOWN], t.samples, 2), share(t.unique, t.samples),
+        share(t.joint, t.samples), share(t.unique_waits, t.waits), middle(t.single), middle(t.decided),
+    ]  # fmt: skip
+    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 def document(paths: Iterable[Path]) -> str:
@@ -88,21 +101,25 @@ def document(paths: Iterable[Path]) -> str:
             tallies["sm_75 and later"].add(hot)
     order = sorted((n for n in tallies if n != "sm_75 and later"), key=lambda n: int(n[3:]))
     rows = [line(name, tallies[name]) for name in [*order, "sm_75 and later"]]
-    return "\n".join(
-        [
-            "# How often a producer is found",
-            "",
-            "Written by `python scripts/attribution_coverage.py` over the bundled captures, `tests/captures` and reports",
-            "found in public repositories. Samples are those in long_scoreboard and short_scoreboard inside the kernel's",
-            "code (outside: samples at program counters that belong to no function of the launch). Attributed: at least",
-            "one producer; unique: exactly one; methods in per cent of the samples.",
-            "",
-            "| GPU | launches | samples | outside | attributed % | unique % | median launch, unique % | methods % |",
-            "|---|---|---|---|---|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
+    methods = tallies["sm_75 and later"]
+    by_method = ", ".join(f"{m.value} {100 * n / methods.samples:.2f} %" for m, n in methods.methods.most_common())
+    text = """# How often a producer is found
+
+Written by `python scripts/attribution_coverage.py` over the bundled captures, `tests/captures` and reports found in
+public repositories. Samples are those in long_scoreboard and short_scoreboard inside the kernel's code; outside are
+samples at program counters of no function of the launch (or of code that nvdisasm refuses: sm_70).
+
+- attributed: at least one producer was found.
+- unique: exactly one. joint: the instruction reads the results of several, and waits for all of them; since loads
+  overtake one another (docs/hot.md), their cost is one cause and is not split. What is neither has alternatives on
+  different paths, weighted by executed counts.
+- waits: the unique share of waiting instructions, rather than of samples.
+- the last two columns are medians over launches: of the unique share, and of unique and joint together.
+
+| GPU | launches | samples | outside | attributed % | unique % | joint % | waits % | median unique % | + joint % |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+    return text + "\n".join(rows) + f"\n\nMethods on sm_75 and later: {by_method}.\n"
 
 
 if __name__ == "__main__":

@@ -57,8 +57,8 @@ def main(paths: Iterable[Path]) -> str:
     head = [
         "# What was tried",
         "",
-        "Written by `python scripts/coverage_table.py` from the bundled captures, `tests/captures` and reports found in",
-        "public repositories (other people's GPUs, drivers and ncu versions). Residuals are median / worst over the",
+        "Written by `python scripts/coverage_table.py` from the bundled captures, `tests/captures` and reports found",
+        "in public repositories (other people's GPUs, drivers and ncu versions). Residuals are median / worst over the",
         "launches: of the warp states against Warp Cycles Per Issued Instruction, and of the time identity.",
         "Every report opened, except an empty file, which gives one line.",
         "",

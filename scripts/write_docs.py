@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ("README.md", "docs/python.md", "docs/reading-the-books.md")
+DOCUMENTS = ("README.md", "docs/python.md", "docs/reading-the-books.md", "docs/hot.md")
 BLOCK = re.compile(r"(<!-- run: (?P<command>.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

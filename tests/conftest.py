@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli_helpers import Outcome, runner
 
 from profiler.model import Report
 from profiler.ncu_parse import read
@@ -70,6 +71,12 @@ def readable_paths() -> tuple[Path, ...]:
 def load_once() -> Callable[[Path], Report]:
     """``read`` with a memory, for tests that only look."""
     return read_once
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """``run("report", path)`` is what the command wrote and its exit code, at 80 columns."""
+    return runner(capsys, monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,7 @@ from profiler.compare import INSTRUCTIONS, LATENCY, Comparison, explain
 from profiler.errors import ReportError
 from profiler.model import Report, Work
 from profiler.ncu_parse import load
-from profiler.pcsample import metrics_for_attribution
-from profiler.vocabulary import WarpState
+from profiler.vocabulary import WarpState, metrics_for_attribution
 
 DEMO = Path(__file__).parent.parent / "profiler" / "demo"
 REGIONS = (DEMO / "q6k.regions.toml").read_text()

@@ -9,50 +9,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from referencing import Registry, Resource
+from cli_helpers import BYTE, CAPTURES, ROOT, SCHEMAS, WIDE, validate, widest
 
 from profiler import cli
 
-ROOT = Path(__file__).parent.parent
-BYTE, WIDE = (ROOT / "profiler" / "demo" / f"q6k_{x}_loads.sm90.ncu-rep" for x in ("byte", "wide"))
-CAPTURES = Path(__file__).parent / "captures"
 GEMM = "2630,3584,3584"
-SCHEMAS = {p.name: json.loads(p.read_text()) for p in (ROOT / "profiler" / "schemas").glob("*.json")}
-
-
-class Outcome:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run the command in this process, through the same entry point as the console script."""
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def call(*args: str | Path) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["cyinst", *map(str, args)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return call
-
-
-def validate(document: dict[str, Any]) -> None:
-    registry: Any = Registry().with_resources((s["$id"], Resource.from_contents(s)) for s in SCHEMAS.values())
-    schema = SCHEMAS[document["schema"].replace("/", "-") + ".json"]
-    validator = jsonschema.Draft202012Validator(schema, registry=registry)
-    errors = [f"{list(e.absolute_path)}: {e.message}" for e in validator.iter_errors(document)]
-    assert not errors, errors[:5]
 
 
 def test_the_schemas_are_schemas_and_reject_strangers() -> None:
@@ -215,10 +176,6 @@ def test_per_work_divides_by_the_work_of_each_side(run: Any) -> None:
     validate(document)
     assert document["per_work"] is True
     assert document["after_ns"] == pytest.approx(2 * 752416 / 33.78249728)
-
-
-def widest(text: str) -> int:
-    return max(len(line.rstrip("\n")) for line in text.splitlines())
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def draw_hot(console: Console, hot: Hot, by: str, state: WarpState | None, limit
     """Print the default view (``by="cause"``) or one ranking; ``sources`` maps file names to their lines."""
     glyphs = bars.glyphs_for(console)
     console.print(_title(hot))
-    console.print(Text(sentence(hot), "bold"))
-    if hot.rows:
+    console.print(Text(sentence(hot, state), "bold"))
+    if any(state in (None, r.state) for r in hot.rows):
         ranking = {"cause": _causes, "instruction": _instructions, "line": _lines, "region": _regions, "state": _states}
         for part in ranking[by](hot, state, limit or LIMIT, glyphs, sources):
             console.print(part)
@@ -38,9 +38,11 @@ def draw_hot(console: Console, hot: Hot, by: str, state: WarpState | None, limit
         console.print(Text.assemble(("note ", "bold"), problem))
 
 
-def sentence(hot: Hot) -> str:
-    """Return what costs most, in a sentence: state, producer, where it is waited for."""
-    worst = next((c for c in hot.causes if c.state.is_stall and c.producer is not None), None)
+def sentence(hot: Hot, state: WarpState | None = None) -> str:
+    """Return what costs most (of a state), in a sentence: state, producer, where it is waited for."""
+    worst = _worst(hot, state)
+    if worst is None and state is not None:
+        return f"No sample of this kernel's code is in {state.value}."
     if worst is None:
         return "The report holds no PC samples of this kernel's code: nothing can be attributed."
     assert worst.producer is not None
@@ -51,6 +53,11 @@ def sentence(hot: Hot) -> str:
     also = f" and {_short(worst.producers[1])}" if len(worst.producers) == 2 else ""
     also = f" and {len(worst.producers) - 1} others" if len(worst.producers) > 2 else also
     return f"{price} are lost to {worst.state.value} on {_short(worst.producer)}{also}{where}."
+
+
+def _worst(hot: Hot, state: WarpState | None) -> Cause | None:
+    chosen = (c for c in hot.causes if (c.state is state if state is not None else c.state.is_stall))
+    return next((c for c in chosen if c.producer is not None), None)
 
 
 def _region_words(c: Cause) -> str:
@@ -114,8 +121,8 @@ def _causes(
 
 def _default_rest(hot: Hot, state: WarpState | None, glyphs: bars.Glyphs, sources: Sources) -> Iterator[RenderableType]:
     yield from _regions(hot, state, LIMIT, glyphs, sources)
-    worst = next((c for c in hot.causes if c.state.is_stall and c.waiters), None)
-    if worst is not None:
+    worst = _worst(hot, state)
+    if worst is not None and worst.waiters:
         place = worst.waiters[0][0]
         yield _heading(f"Around the worst spot, {_line(place)} (ctl: stall count, scoreboards set w r, waited on ?)")
         yield from listing(hot, sources, around=(place.function, place.instruction.offset))
@@ -128,7 +135,7 @@ def _regions(
     yield _heading(f"Regions (from {hot.region_source})")
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("region", no_wrap=True, max_width=16, overflow="ellipsis")
-    for name in ("time", "lost slots", "executed", "cy/inst"):
+    for name in ("samples", "lost slots", "executed", "cy/inst"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("top state", no_wrap=True)
     table.add_column("", no_wrap=True)
@@ -226,19 +233,15 @@ def _ranking(
     hot: Hot, title: str, ranked: list[list[Row]], name: Callable[[list[Row]], str], limit: int
 ) -> Iterator[RenderableType]:
     yield _heading(f"By {title} ({_unit(hot)}, share of samples, largest stall)")
-    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="ellipsis", no_wrap=True)
+    widest = max((len(r.state.value) for rows in ranked for r in rows), default=0)
     for rows in ranked[:limit]:
         samples, lost = sum(r.samples for r in rows), sum(r.lost for r in rows)
         by_state: dict[WarpState, int] = {}
         for r in rows:
             by_state[r.state] = by_state.get(r.state, 0) + r.samples
         top = max(by_state, key=lambda s: (s.is_stall, by_state[s]))
-        table.add_row(_cost(slots(hot, lost)), f"{100 * samples / hot.samples:.1f} %", top.value, name(rows))
-    yield table
+        share = f"{100 * samples / hot.samples:.1f} %"
+        yield _one_line(Text(f"{_cost(slots(hot, lost)):>10} {share:>7} {top.value:{widest}} {name(rows)}"))
 
 
 def listing(
@@ -312,7 +315,8 @@ def _control(i: Instruction) -> str:
 
 
 def _unit(hot: Hot) -> str:
-    return "of 100 issue slots" if hot.account.no_eligible_pct is not None and hot.lost else "lost samples unknown"
+    known = hot.account.no_eligible_pct is not None and hot.lost
+    return "lost issue slots of 100" if known else "lost issue slots not collected"
 
 
 def _cost(x: Sampled | None) -> str:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from profiler.errors import NoMatchError, UsageError
-from profiler.model import LaunchProfile, Report, Work
+from profiler.errors import UsageError
+from profiler.model import Report, Work
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,18 +63,18 @@ def parse_work(macs: Sequence[str], gemm: Sequence[str]) -> list[Work]:
     return found
 
 
-def load_for_books(paths: Sequence[str], form: str, by_instruction: bool = False) -> list[Report]:
+def load_for_books(paths: Sequence[str], needed: Sequence[str], by_instruction: bool = False) -> list[Report]:
     """Read what the books need of each report, and say on stderr what of it could not be read.
 
     ``by_instruction`` also reads what attribution needs: counts and samples of each instruction, sources. Each read
-    waits for a child process; meanwhile this process imports what it will analyse and draw with.
+    waits for a child process; meanwhile this process imports the modules ``needed`` to analyse and draw.
     """
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(len(paths)) as pool:
         pending = [pool.submit(_load, path, by_instruction) for path in paths]
-        import_module("profiler.compare")
-        import_module("dashboards.terminal.compare" if form == "table" else "profiler.export")
+        for module in needed:
+            import_module(module)
         reports = [one.result() for one in pending]
     for report in reports:
         for problem in report.problems:
@@ -87,7 +87,7 @@ def _load(path: str, by_instruction: bool) -> Report:
     from profiler.vocabulary import metrics_for_accounting
 
     if by_instruction:
-        from profiler.pcsample import metrics_for_attribution
+        from profiler.vocabulary import metrics_for_attribution
 
         return load(path, metrics=metrics_for_attribution())
     return load(path, metrics=metrics_for_accounting(), instances=False, sources=False)
@@ -99,32 +99,6 @@ def shown_path(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
-
-
-def select(report: Report, kernel: str | None, launch: int | None = None) -> list[LaunchProfile]:
-    """Return the launches that the filters name. Raises NoMatchError that lists what there is."""
-    chosen = list(report.launches)
-    if kernel is not None:
-        try:
-            pattern = re.compile(kernel)
-        except re.error as error:
-            raise UsageError(f"--kernel {kernel!r} is not a regular expression ({error})") from None
-        # The function name, not the demangled one: a pattern must not hit a template argument by accident.
-        chosen = [x for x in chosen if pattern.search(x.kernel)]
-        if not chosen:
-            names: dict[str, int] = {}
-            for x in report.launches:
-                names[x.kernel] = names.get(x.kernel, 0) + 1
-            listed = ", ".join(f"{name} ({n})" for name, n in list(names.items())[:8])
-            more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-            raise NoMatchError(f"{report.path}: no kernel name matches {kernel!r}; there are {listed}{more}")
-    if launch is not None:
-        wanted = [x for x in chosen if x.index == launch]
-        if not wanted:
-            have = ", ".join(str(x.index) for x in chosen[:12]) + (", ..." if len(chosen) > 12 else "")
-            raise NoMatchError(f"{report.path}: there is no launch {launch}; there are {have}")
-        chosen = wanted
-    return chosen
 
 
 def console_for(stream: Any = None) -> Console:

@@ -96,12 +96,14 @@ def run(
     from profiler.accounting import account
     from profiler.compare import explain, largest
     from profiler.pairing import pair_launches
+    from profiler.selection import select
 
     indices = _launch_pair(launch)
     # The rows of a table of data must sum to the change; a second split of the same terms has no place there.
     by_region = hot if form not in ("csv", "parquet") else None
-    reports = common.load_for_books([before, after], form, by_region is not None)
-    sides = [common.select(r, kernel, i) for r, i in zip(reports, indices, strict=True)]
+    drawing = "dashboards.terminal.compare" if form == "table" else "profiler.export"
+    reports = common.load_for_books([before, after], ("profiler.compare", drawing), by_region is not None)
+    sides = [select(r, kernel, i) for r, i in zip(reports, indices, strict=True)]
     left: list[LaunchProfile] = []
     right: list[LaunchProfile] = []
     if launch is not None:
@@ -157,14 +159,13 @@ def _with_regions(
 ) -> Comparison:
     """Attribute both launches, side by side, and explain the change by region; a refused pair stays as it is."""
     from concurrent.futures import ThreadPoolExecutor
-    from pathlib import Path
 
     from profiler.align import with_regions
-    from profiler.attribution import attribute_launch
+    from profiler.attribution import attribute_launch, region_text
 
     if c.refusals and not c.factors:
         return c
-    texts = [None if f is None else Path(f).read_text(encoding="utf-8", errors="replace") for f in region_files]
+    texts = [region_text(f) for f in region_files]
     with ThreadPoolExecutor(2) as pool:
         pending = [
             pool.submit(attribute_launch, report, side.launch, toml=toml)

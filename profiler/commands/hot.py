@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
 
 from profiler.commands import common
-from profiler.errors import NoMatchError, UsageError
+from profiler.errors import NoMatchError, ReportError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,20 +61,30 @@ def command(
     Reads the machine code inside the report; needs PC samples (--section SourceCounters), but no GPU. Regions are
     marked in the source by // @region NAME ... // @end, in a TOML file, or are the inlined functions.
     """
-    from profiler import attribution
-
     work = common.parse_work(macs, gemm)
     if len(work) > 1:
         raise UsageError("hot takes the work of one launch: give --macs or --gemm once")
-    result = attribution.attribute_report(
-        path,
-        launch=launch,
-        kernel=kernel,
+    drawing = "dashboards.terminal.hot" if form == "table" else "profiler.export_hot"
+    with ThreadPoolExecutor(1) as pool:
+        # Reading and disassembling are other processes: both at once, while this one imports.
+        code = pool.submit(lambda: import_module("profiler.attribution").open_code(path))
+        (report,) = common.load_for_books([path], (drawing, "profiler.attribution"), by_instruction=True)
+        reader = code.result()
+    from profiler import attribution
+    from profiler.selection import longest_sampled, select
+
+    chosen = longest_sampled(select(report, kernel, launch))
+    result = attribution.attribute_launch(
+        report,
+        chosen,
         work=work[0] if work else None,
         source_folder=source,
-        region_file=regions,
-        meanwhile=lambda: import_module("dashboards.terminal.hot" if form == "table" else "profiler.export_hot"),
+        toml=attribution.region_text(regions),
+        reader=reader,
     )
+
+    if sass and not result.hot.code.functions:
+        raise ReportError(f"{path}: there is no machine code to list: {result.hot.code.problems[0]}")
 
     def draw(console: Console) -> None:
         from dashboards.terminal import hot as drawing

@@ -8,6 +8,7 @@ import click
 
 from profiler.commands import common
 from profiler.errors import UsageError
+from profiler.selection import select
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,8 +41,9 @@ def command(
     work = common.parse_work(macs, gemm)
     if len(work) > 1:
         raise UsageError("report takes the work of one launch: give --macs or --gemm once")
-    (report,) = common.load_for_books([path], form)
-    launches = common.select(report, kernel, launch)
+    drawing = "dashboards.terminal.report" if form == "table" else "profiler.export"
+    (report,) = common.load_for_books([path], ("profiler.accounting", drawing))
+    launches = select(report, kernel, launch)
     if limit is not None:
         longest = sorted(launches, key=lambda x: -(x.number("gpu__time_duration.sum") or 0.0))[:limit]
         launches = [x for x in launches if x in longest]
