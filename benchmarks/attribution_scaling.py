@@ -25,9 +25,9 @@ from profiler.accounting import account
 from profiler.books import Account
 from profiler.code import INSTRUCTION_BYTES, Code, Control, Frame, Function, Instruction
 from profiler.model import Device, Instances, LaunchProfile, Metric
-from profiler.pcsample import EXECUTED, attribute
+from profiler.pcsample import attribute
 from profiler.regions import Regions, Span
-from profiler.vocabulary import NO_ELIGIBLE, WARP_LATENCY, WarpState
+from profiler.vocabulary import EXECUTED_PER_PC, NO_ELIGIBLE, WARP_LATENCY, WarpState
 
 DEMO = Path(__file__).resolve().parent.parent / "profiler" / "demo"
 BASE = 0x7F0000000000
@@ -116,13 +116,13 @@ def _stage(w: Writer, rng: random.Random) -> None:
 def made_up_launch(function: Function, seed: int = 0) -> LaunchProfile:
     """Return a launch with executed counts everywhere and samples on a third of the instructions."""
     rng = random.Random(seed)
-    per_pc: dict[str, dict[int, int]] = {EXECUTED: {}}
+    per_pc: dict[str, dict[int, int]] = {EXECUTED_PER_PC: {}}
     for state in WarpState:
         per_pc[state.sampled_metric] = {}
         per_pc[state.sampled_not_issued_metric] = {}
     for instruction in function.instructions:
         pc = BASE + instruction.offset
-        per_pc[EXECUTED][pc] = 1000
+        per_pc[EXECUTED_PER_PC][pc] = 1000
         waits = instruction.control is not None and instruction.control.wait_mask
         if not waits and rng.random() > 1 / 3:
             continue

@@ -12,7 +12,7 @@ from profiler.accounting import account
 from profiler.blame import Hot
 from profiler.cfg import FlowGraph
 from profiler.code import Code
-from profiler.cubin import CodeReader
+from profiler.cubin import CodeReader, open_code
 from profiler.defuse import DefUse
 from profiler.errors import ReportError
 from profiler.model import LaunchProfile, Report, Work
@@ -58,17 +58,6 @@ def attribute_report(
 def region_text(file: str | None) -> str | None:
     """Return the text of a region file, None for None."""
     return None if file is None else Path(file).read_text(encoding="utf-8", errors="replace")
-
-
-def open_code(path: str) -> CodeReader | None:
-    """Open the code of a report and disassemble ahead if it has one kernel; None when there is none to read."""
-    try:
-        reader = CodeReader(path)
-    except ReportError:
-        # Whatever is wrong with the file, reading it says so; a report without code is no error here.
-        return None
-    reader.prefetch()
-    return reader
 
 
 def attribute_launch(

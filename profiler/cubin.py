@@ -87,6 +87,17 @@ class CodeReader:
         return {launch.index: _code(launch, picks[launch.index], self.index.problems) for launch in launches}
 
 
+def open_code(path: str) -> CodeReader | None:
+    """Open the code of a report and disassemble ahead if it has one kernel; None when there is none to read."""
+    try:
+        reader = CodeReader(path)
+    except ReportError:
+        # Whatever is wrong with the file, reading it says so; a report without code is no error here.
+        return None
+    reader.prefetch()
+    return reader
+
+
 def _named(report: str | os.PathLike[str] | bytes) -> str:
     return "" if isinstance(report, bytes) else f"{os.fspath(report)}: "
 

@@ -23,7 +23,7 @@ from profiler.model import Instances, LaunchProfile, Metric
 from profiler.ncu_parse import read
 from profiler.pcsample import attribute
 from profiler.regions import Regions, Span, find_regions
-from profiler.vocabulary import EXECUTED_PER_PC as EXECUTED
+from profiler.vocabulary import EXECUTED_PER_PC as EXECUTED_PER_PC
 from profiler.vocabulary import WarpState, metrics_for_attribution
 
 REGION_FILE = (REPO / "profiler" / "demo" / "q6k.regions.toml").read_text()
@@ -105,14 +105,14 @@ def check_sums(hot: Hot) -> None:
 
 def check_executed(hot: Hot) -> None:
     """Executed counts by region add up to the counted total, and cycles per executed instruction give L * I back."""
-    counts = hot.account.launch.instances(EXECUTED)
+    counts = hot.account.launch.instances(EXECUTED_PER_PC)
     total = sum(r.executed or 0 for r in hot.regions)
     assert total == sum(hot.executed.values())
     if counts is not None and counts.ids is not None:
         inside = [n for pc, n in zip(counts.ids, counts.values, strict=True) if hot.code.find(pc) is not None]
         assert total == sum(inside)
         if len(inside) == len(counts):
-            assert total == hot.account.launch.number(EXECUTED)
+            assert total == hot.account.launch.number(EXECUTED_PER_PC)
     latency, issued = hot.account.warp_cycles_per_issued_instruction, hot.account.issued_instructions
     if latency is None or issued is None or not hot.samples:
         return
@@ -231,7 +231,7 @@ def with_extra_pc(launch: LaunchProfile, pc: int, amounts: dict[str, int]) -> La
 
 def test_samples_outside_the_kernel_are_rows_that_say_so() -> None:
     hot = hot_of(KINDS, "saxpy")
-    amounts = {LONG.sampled_metric: 40, LONG.sampled_not_issued_metric: 30, EXECUTED: 7}
+    amounts = {LONG.sampled_metric: 40, LONG.sampled_not_issued_metric: 30, EXECUTED_PER_PC: 7}
     more = again(hot, launch=with_extra_pc(hot.account.launch, 0x10, amounts))
     check_sums(more)
     check_executed(more)

@@ -67,7 +67,7 @@ def command(
     drawing = "dashboards.terminal.hot" if form == "table" else "profiler.export_hot"
     with ThreadPoolExecutor(1) as pool:
         # Reading and disassembling are other processes: both at once, while this one imports.
-        code = pool.submit(lambda: import_module("profiler.attribution").open_code(path))
+        code = pool.submit(lambda: import_module("profiler.cubin").open_code(path))
         (report,) = common.load_for_books([path], (drawing, "profiler.attribution"), by_instruction=True)
         reader = code.result()
     from profiler import attribution
