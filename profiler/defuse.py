@@ -205,6 +205,10 @@ class DefUse:
                 found.setdefault(register, []).append(position)
         return found
 
+    def writers(self, register: int) -> list[int]:
+        """Return the positions that write a register, ascending."""
+        return self._writers.get(register, [])
+
     def reaching(self, position: int, register: int, limit: int = 4_000) -> dict[int, int]:
         """Return {definition: loop back edges crossed} of a register as read at a position.
 

@@ -36,6 +36,7 @@ class _Attribution:
             if (found := code.find(pc)) is not None:
                 self.executed[found[0].name, found[1].offset] = count
         self.finders: dict[str, ProducerFinder] = {}
+        self.late_paths: dict[tuple[str, int], tuple[tuple[int, ...], str]] = {}
         self.samples: dict[Key | None, dict[WarpState, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
         keys: dict[int, Key | None] = {}
         for state in WarpState:
@@ -96,6 +97,11 @@ class _Attribution:
 
     def _late_path(self, function: Function, finder: ProducerFinder, barrier: int) -> tuple[tuple[int, ...], str]:
         """Return the costliest instruction before a barrier, in the region with the longest time before it."""
+        if (function.name, barrier) not in self.late_paths:
+            self.late_paths[function.name, barrier] = self._find_late_path(function, finder, barrier)
+        return self.late_paths[function.name, barrier]
+
+    def _find_late_path(self, function: Function, finder: ProducerFinder, barrier: int) -> tuple[tuple[int, ...], str]:
         by_region: dict[str, int] = defaultdict(int)
         costs: dict[int, int] = {}
         for position in finder.near.barrier_segment(barrier):

@@ -67,6 +67,7 @@ class ProducerFinder:
         self._scoreboards: dict[tuple[int, int], dict[int, int]] = {}
         self._behind: dict[int, int | None] = {}
         self._queue_notes: dict[WarpState, str] = {}
+        self._by_bases: dict[frozenset[str], list[int]] = {}
 
     @cached_property
     def _usable_control(self) -> bool:
@@ -207,6 +208,9 @@ class ProducerFinder:
         access = self.defuse.accesses[position]
         needed: list[dict[int, int]] = []
         for register in sorted(access.reads | access.writes):
+            # Most registers never hold a candidate's result: no need to search where they were defined.
+            if not any(w in candidates or self._uncovered(w) for w in self.defuse.writers(register)):
+                continue
             # A load that sets no scoreboard is covered by a later one's of the same unit.
             group = {
                 definition: edges
@@ -235,11 +239,13 @@ class ProducerFinder:
         access = self.defuse.accesses[position]
         groups = []
         for register in sorted(access.reads | access.writes):
-            group = {
-                definition: edges
-                for definition, edges in self.defuse.reaching(position, register).items()
-                if self._variable_latency(definition) and self._produces(definition, state)
+            wanted = {
+                w for w in self.defuse.writers(register) if self._variable_latency(w) and self._produces(w, state)
             }
+            if not wanted:
+                continue
+            found = self.defuse.reaching(position, register)
+            group = {definition: edges for definition, edges in found.items() if definition in wanted}
             if group:
                 groups.append(group)
         return self._blame_groups(groups, Method.REGISTER)
@@ -308,7 +314,9 @@ class ProducerFinder:
         return [Blamed(position, method, edges, self._address_chain(position))]
 
     def _all(self, bases: frozenset[str]) -> list[int]:
-        return [n for n, i in enumerate(self.code) if i.base in bases]
+        if bases not in self._by_bases:
+            self._by_bases[bases] = [n for n, i in enumerate(self.code) if i.base in bases]
+        return self._by_bases[bases]
 
     def _address_chain(self, position: int) -> tuple[int, ...]:
         """Return the loads that a load's address comes from, nearest first, through arithmetic."""

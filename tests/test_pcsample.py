@@ -23,8 +23,7 @@ from profiler.model import Instances, LaunchProfile, Metric
 from profiler.ncu_parse import read
 from profiler.pcsample import attribute
 from profiler.regions import Regions, Span, find_regions
-from profiler.vocabulary import EXECUTED_PER_PC as EXECUTED_PER_PC
-from profiler.vocabulary import WarpState, metrics_for_attribution
+from profiler.vocabulary import EXECUTED_PER_PC, WarpState, metrics_for_attribution
 
 REGION_FILE = (REPO / "profiler" / "demo" / "q6k.regions.toml").read_text()
 WIDE, KINDS = DEMO[1], REPO / "tests" / "captures" / "kinds.sm90.ncu-rep"
