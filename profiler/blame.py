@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from profiler.books import Account
 from profiler.code import Code, Function, Instruction
@@ -162,12 +163,12 @@ class Hot:
     region_source: str
     problems: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def samples(self) -> int:
         """All samples."""
         return sum(r.samples for r in self.rows)
 
-    @property
+    @cached_property
     def lost(self) -> int:
         """Samples in empty issue slots."""
         return sum(r.lost for r in self.rows)

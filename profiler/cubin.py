@@ -132,6 +132,7 @@ class _Loaded:
     addresses: dict[int, int] = field(default_factory=dict)
     functions: dict[int, Function] = field(default_factory=dict)
     lacks: list[str] = field(default_factory=list)
+    tried: set[int] = field(default_factory=set)
     parsed: bool = False
 
     def parse(self) -> None:
@@ -173,7 +174,9 @@ class _Loaded:
     def disassemble(self, sections: Sequence[int], timeout: float) -> None:
         """Fill ``functions`` for these sections, or say in ``lacks`` what is missing."""
         image = self.image
-        sections = [section for section in sections if section not in self.functions]
+        # Once each: what nvdisasm refused it refuses again.
+        sections = [section for section in sections if section not in self.tried]
+        self.tried.update(sections)
         if image is None or not sections:
             return
         if image.sm < FIRST_SM:

@@ -125,6 +125,8 @@ def attribute(account: Account, code: Code, regions: Regions) -> Hot:
     problems = [*code.problems, *regions.problems]
     if account.samples is None:
         problems.append("no PC samples in the report: collect them with ncu --section SourceCounters")
+    elif not account.samples.total:
+        problems.append("the kernel ended before it was sampled: sample more often (ncu --warp-sampling-interval 0)")
     elif account.samples.total and not rows:
         problems.append("the samples carry no program counters")
     return Hot(

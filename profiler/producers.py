@@ -207,10 +207,9 @@ class ProducerFinder:
         """Return, register by register, the candidates whose result the instruction reads or overwrites."""
         access = self.defuse.accesses[position]
         needed: list[dict[int, int]] = []
-        for register in sorted(access.reads | access.writes):
-            # Most registers never hold a candidate's result: no need to search where they were defined.
-            if not any(w in candidates or self._uncovered(w) for w in self.defuse.writers(register)):
-                continue
+        # Registers that no candidate writes were defined long ago: walking to their definitions would tell nothing.
+        written = {r for p in candidates for r in self.defuse.accesses[p].writes}
+        for register in sorted((written & access.writes) | ((written | self._written_by_uncovered) & access.reads)):
             # A load that sets no scoreboard is covered by a later one's of the same unit.
             group = {
                 definition: edges
@@ -227,6 +226,12 @@ class ProducerFinder:
                 if reads_late and self.defuse.accesses[p].reads & access.writes:
                     needed.append({p: edges})
         return needed
+
+    @cached_property
+    def _written_by_uncovered(self) -> frozenset[int]:
+        """Registers that a load without scoreboard writes anywhere."""
+        accesses = self.defuse.accesses
+        return frozenset(r for p in range(len(self.code)) if self._uncovered(p) for r in accesses[p].writes)
 
     def _uncovered(self, position: int) -> bool:
         control = self.code[position].control

@@ -20,6 +20,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath, PurePosixPath, PureWindowsPath
+from typing import Any
 
 from profiler.blame import UNMARKED
 from profiler.code import Frame, Instruction
@@ -120,16 +121,18 @@ def _from_comments(path: str, text: str) -> tuple[list[Span], list[str]]:
 
 def _from_toml(text: str) -> Regions:
     try:
-        entries = tomllib.loads(text).get("region", [])
+        entries: Any = tomllib.loads(text).get("region", [])
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"the region file is not TOML: {error}") from error
     spans: list[Span] = []
     patterns: list[tuple[str, re.Pattern[str]]] = []
-    for entry in entries:
-        name = entry.get("name") if isinstance(entry, dict) else None
-        if not isinstance(name, str) or not name:
+    for entry in entries if isinstance(entries, list) else [None]:
+        if not isinstance(entry, dict) or not isinstance(name := entry.get("name"), str) or not name:
             raise UsageError('the region file has a [[region]] without name = "..."')
-        for place in entry.get("lines", []):
+        lines = entry.get("lines", [])
+        if not isinstance(lines, list):
+            raise UsageError(f'region {name}: lines takes a list, ["file.cu:first-last"], not {lines!r}')
+        for place in lines:
             match = re.fullmatch(r"(?P<file>.+):(?P<first>\d+)(?:-(?P<last>\d+))?", str(place))
             if match is None:
                 raise UsageError(f'region {name}: lines takes "file.cu:first-last", not {place!r}')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -122,3 +122,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = sum("corpus not found" in str(r.longrepr) for r in terminalreporter.stats.get("skipped", []))
     if skipped:
         terminalreporter.write_line(f"corpus not found: {skipped} tests skipped ({CORPUS})", yellow=True, bold=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the tests' disassembly out of the user's cache, and share it between them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CYINST_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
