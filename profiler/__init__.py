@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from profiler.accounting import account
+    from profiler.attribution import attribute_report
     from profiler.compare import compare
     from profiler.errors import CyinstError
     from profiler.model import Work
     from profiler.ncu_parse import load
 
 __version__ = "0.1.0"
-__all__ = ["CyinstError", "Work", "__version__", "account", "compare", "load"]
+__all__ = ["CyinstError", "Work", "__version__", "account", "attribute_report", "compare", "load"]
 
 _HOMES = {
     "load": "profiler.ncu_parse",
     "account": "profiler.accounting",
+    "attribute_report": "profiler.attribution",
     "compare": "profiler.compare",
     "Work": "profiler.model",
     "CyinstError": "profiler.errors",

@@ -164,6 +164,9 @@ def _identity(a: Account) -> Iterator[RenderableType]:
     text = f"  {units.time(a.duration_ns)} = {parts[0]} * {parts[1]} / {parts[2]} / {parts[3]} / {parts[4]}"
     if a.identity_residual_pct is not None:
         text += f", closes to {abs(a.identity_residual_pct):.2f} %"
+        if {"active_cycles", "elapsed_cycles"} <= a.derived.keys():
+            # A = I / r and E = T * f leave L * r / W alone to check.
+            text += " (A, E derived)"
     yield Text(text)
 
 
