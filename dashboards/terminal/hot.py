@@ -41,6 +41,8 @@ def draw_hot(console: Console, hot: Hot, by: str, state: WarpState | None, limit
 def sentence(hot: Hot, state: WarpState | None = None) -> str:
     """Return what costs most (of a state), in a sentence: state, producer, where it is waited for."""
     worst = _worst(hot, state)
+    if hot.rows and not hot.code.functions:
+        return f"The kernel's machine code cannot be read, so its {hot.samples:,} samples name no instruction."
     if worst is None and state is not None:
         return f"No sample of this kernel's code is in {state.value}."
     if worst is None:
