@@ -6,11 +6,14 @@ with it; the child runs ``_serve``. ``read`` does the work in the calling proces
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,29 +54,79 @@ def load(
 
     Raises ReportError when the file is missing, is not a report, is damaged beyond use, or the reader dies on it.
     """
+    return start(path, metrics=metrics, instances=instances, sources=sources, timeout=timeout).result()
+
+
+def start(
+    path: str | os.PathLike[str],
+    *,
+    metrics: Collection[str] | None = None,
+    instances: bool = True,
+    sources: bool = True,
+    timeout: float | None = None,
+) -> Reading:
+    """Begin what ``load`` does and return at once; raises ReportError for a file that need not be opened to refuse."""
     file = _checked(path)
     request = pickle.dumps((str(file), None if metrics is None else frozenset(metrics), instances, sources))
     seconds = timeout if timeout is not None else 60 + file.stat().st_size / 1e6
     root = str(Path(__file__).resolve().parent.parent)
     known = os.environ.get("PYTHONPATH")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, known] if known else [root])}
-    try:
-        child = subprocess.run(
-            [sys.executable, "-P", "-c", "from profiler.ncu_parse import _serve; _serve()"],
-            input=request, capture_output=True, timeout=seconds, env=environment, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise ReportError(f"{path}: the reader did not finish within {seconds:g} s; {_ADVICE}") from None
-    if child.returncode != 0 or not child.stdout:
-        raise ReportError(f"{path}: the report is damaged: the reader {_death(child)}; {_ADVICE}")
-    try:
-        answer = pickle.loads(child.stdout)
-    except Exception as error:
-        raise ReportError(f"{path}: the report is damaged: the reader's answer is ({_one_line(error)})") from error
-    if isinstance(answer, Exception):
-        raise answer
-    assert isinstance(answer, Report)
-    return answer
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-c", "from profiler.ncu_parse import _serve; _serve()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+    )  # fmt: skip
+    assert child.stdin is not None
+    # A child that died at once is told by its exit code.
+    with contextlib.suppress(OSError):
+        child.stdin.write(request)
+        child.stdin.close()
+    child.stdin = None
+    return Reading(str(path), child, seconds, time.monotonic() + seconds)
+
+
+@dataclass(eq=False)
+class Reading:
+    """A report that a child process is reading."""
+
+    path: str
+    child: subprocess.Popen[bytes]
+    seconds: float
+    deadline: float
+
+    @property
+    def under_way(self) -> bool:
+        """True while the child still works."""
+        return self.child.poll() is None
+
+    def cancel(self) -> None:
+        """End the child if it still runs; a second call, or one after ``result``, does nothing."""
+        if self.child.poll() is None:
+            self.child.kill()
+            self.child.communicate()
+
+    def result(self) -> Report:
+        """Wait for the report; errors as ``load``."""
+        try:
+            out, err = self.child.communicate(timeout=max(0.0, self.deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise ReportError(f"{self.path}: the reader did not finish within {self.seconds:g} s; {_ADVICE}") from None
+        finally:
+            # Also when interrupted: no orphan reader.
+            self.cancel()
+        if self.child.returncode != 0 or not out:
+            raise ReportError(
+                f"{self.path}: the report is damaged: the reader {_death(self.child.returncode, err)}; {_ADVICE}"
+            )
+        try:
+            answer = pickle.loads(out)
+        except Exception as error:
+            text = f"{self.path}: the report is damaged: the reader's answer is ({_one_line(error)})"
+            raise ReportError(text) from error
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, Report)
+        return answer
 
 
 def read(
@@ -261,8 +314,6 @@ def _with_locks(launches: list[LaunchProfile], container: Container) -> list[Lau
     """Attach each result's clock lock, when the container's results match the reader's one to one."""
     if len(container.locked) != len(launches):
         return launches
-    from dataclasses import replace
-
     return [replace(x, clocks_locked=lock) for x, lock in zip(launches, container.locked, strict=True)]
 
 
@@ -270,16 +321,16 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def _death(child: subprocess.CompletedProcess[bytes]) -> str:
-    if child.returncode < 0:
+def _death(returncode: int, stderr: bytes) -> str:
+    if returncode < 0:
         import signal
 
         try:
-            return f"died of {signal.Signals(-child.returncode).name}"
+            return f"died of {signal.Signals(-returncode).name}"
         except ValueError:
-            return f"died of signal {-child.returncode}"
-    last = child.stderr.decode(errors="replace").strip().splitlines()
-    return f"stopped with exit code {child.returncode}" + (f" ({last[-1][:200]})" if last else "")
+            return f"died of signal {-returncode}"
+    last = stderr.decode(errors="replace").strip().splitlines()
+    return f"stopped with exit code {returncode}" + (f" ({last[-1][:200]})" if last else "")
 
 
 def _serve() -> None:

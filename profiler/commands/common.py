@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ from profiler.model import Report, Work
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
+
+    from profiler.ncu_parse import Reading
 
 FORMATS = ("table", "json", "csv", "markdown", "parquet")
 
@@ -63,34 +66,40 @@ def parse_work(macs: Sequence[str], gemm: Sequence[str]) -> list[Work]:
     return found
 
 
-def load_for_books(paths: Sequence[str], needed: Sequence[str], by_instruction: bool = False) -> list[Report]:
+def load_for_books(
+    paths: Sequence[str],
+    needed: Sequence[str],
+    by_instruction: bool = False,
+    beside: Callable[[Sequence[Reading]], object] = lambda _: None,
+) -> list[Report]:
     """Read what the books need of each report, and say on stderr what of it could not be read.
 
-    ``by_instruction`` also reads what attribution needs: counts and samples of each instruction, sources. Each read
-    waits for a child process; meanwhile this process imports the modules ``needed`` to analyse and draw.
+    ``by_instruction`` also reads what attribution needs: counts and samples of each instruction, sources. Child
+    processes read; meanwhile this one calls ``beside`` with the readings, and imports the modules ``needed`` to
+    analyse and draw.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(len(paths)) as pool:
-        pending = [pool.submit(_load, path, by_instruction) for path in paths]
+    with ExitStack() as stack:
+        reading: list[Reading] = []
+        for path in paths:
+            reading.append(_start(path, by_instruction))
+            stack.callback(reading[-1].cancel)
+        beside(reading)
         for module in needed:
             import_module(module)
-        reports = [one.result() for one in pending]
+        reports = [one.result() for one in reading]
     for report in reports:
         for problem in report.problems:
             click.echo(f"cyinst: {report.path}: {problem}", err=True)
     return reports
 
 
-def _load(path: str, by_instruction: bool) -> Report:
-    from profiler.ncu_parse import load
-    from profiler.vocabulary import metrics_for_accounting
+def _start(path: str, by_instruction: bool) -> Reading:
+    from profiler.ncu_parse import start
+    from profiler.vocabulary import metrics_for_accounting, metrics_for_attribution
 
     if by_instruction:
-        from profiler.vocabulary import metrics_for_attribution
-
-        return load(path, metrics=metrics_for_attribution())
-    return load(path, metrics=metrics_for_accounting(), instances=False, sources=False)
+        return start(path, metrics=metrics_for_attribution())
+    return start(path, metrics=metrics_for_accounting(), instances=False, sources=False)
 
 
 def shown_path(path: Path) -> str:

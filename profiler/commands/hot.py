@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from profiler.blame import Hot
+    from profiler.cubin import CodeReader
+    from profiler.ncu_parse import Reading
 
 BY = ("cause", "instruction", "line", "region", "state")
 STATES = (
@@ -65,11 +68,18 @@ def command(
     if len(work) > 1:
         raise UsageError("hot takes the work of one launch: give --macs or --gemm once")
     drawing = "dashboards.terminal.hot" if form == "table" else "profiler.export_hot"
+    code: list[Future[CodeReader | None]] = []
+
+    def disassemble(reading: Sequence[Reading]) -> None:
+        # Imported before the thread starts: nvdisasm takes longest, and must not wait for the imports that follow.
+        import_module("profiler.cubin")
+        code.append(pool.submit(_open_code, path, reading[0]))
+
     with ThreadPoolExecutor(1) as pool:
         # Reading and disassembling are other processes: both at once, while this one imports.
-        code = pool.submit(lambda: import_module("profiler.cubin").open_code(path))
-        (report,) = common.load_for_books([path], (drawing, "profiler.attribution"), by_instruction=True)
-        reader = code.result()
+        needed = (drawing, "profiler.attribution")
+        (report,) = common.load_for_books([path], needed, by_instruction=True, beside=disassemble)
+        reader = code[0].result()
     from profiler import attribution
     from profiler.selection import longest_sampled, select
 
@@ -99,6 +109,19 @@ def command(
         drawing.draw_hot(console, result.hot, by, WarpState(state) if state else None, limit, result.sources)
 
     common.emit_text(form, output, _text(form, result.hot), draw)
+
+
+def _open_code(path: str, reading: Reading) -> CodeReader | None:
+    """Open the code and, while the samples are still being read, find the producers of its waits."""
+    from profiler.cubin import open_code
+
+    reader = open_code(path)
+    if reader is not None and reading.under_way:
+        from profiler.producers import finder_of
+
+        for function in reader.functions:
+            finder_of(function).look_ahead()
+    return reader
 
 
 def _text(form: str, hot: Hot) -> str | None:
