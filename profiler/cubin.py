@@ -70,11 +70,6 @@ class CodeReader:
                 if section is not None:
                     module.disassemble([section], self.timeout)
 
-    @property
-    def functions(self) -> list[Function]:
-        """The functions disassembled so far."""
-        return [function for module in self.modules for function in module.functions.values()]
-
     def codes(self, launches: Iterable[LaunchProfile]) -> dict[int, Code]:
         """Return {launch.index: Code}, as ``load_code``."""
         launches = list(launches)

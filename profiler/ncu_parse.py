@@ -94,11 +94,6 @@ class Reading:
     seconds: float
     deadline: float
 
-    @property
-    def under_way(self) -> bool:
-        """True while the child still works."""
-        return self.child.poll() is None
-
     def cancel(self) -> None:
         """End the child if it still runs; a second call, or one after ``result``, does nothing."""
         if self.child.poll() is None:

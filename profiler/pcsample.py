@@ -14,7 +14,7 @@ from profiler.books import Account
 from profiler.code import Code, Function, Instruction
 from profiler.model import LaunchProfile
 from profiler.neighbours import Blamed
-from profiler.producers import ProducerFinder, finder_of
+from profiler.producers import ProducerFinder
 from profiler.regions import Regions
 from profiler.vocabulary import EXECUTED_PER_PC, WarpState
 
@@ -69,7 +69,7 @@ class _Attribution:
         if not state.is_stall:
             return (Producer(self.place(function, instruction), 1.0, Method.SELF),)
         if function.name not in self.finders:
-            self.finders[function.name] = finder_of(function)
+            self.finders[function.name] = ProducerFinder(function)
         finder = self.finders[function.name]
         blamed = finder.find(instruction.index, state)
         parts: dict[int | None, list[tuple[Blamed, int]]] = defaultdict(list)

@@ -54,21 +54,6 @@ _QUEUES: dict[WarpState, frozenset[OpcodeClass]] = {
 }
 
 
-def finder_of(function: Function) -> ProducerFinder:
-    """Return the finder of a function's instructions; the last few are kept, so that work done ahead is not lost."""
-    key = id(function.instructions)
-    known = _FINDERS.get(key)
-    if known is None or known.code is not function.instructions:
-        if len(_FINDERS) >= _KEPT:
-            _FINDERS.clear()
-        known = _FINDERS[key] = ProducerFinder(function)
-    return known
-
-
-_FINDERS: dict[int, ProducerFinder] = {}
-_KEPT = 16
-
-
 class ProducerFinder:
     """Finds producers in one function; results depend on (position, state) alone and are computed once for each."""
 
@@ -80,7 +65,6 @@ class ProducerFinder:
         self.defuse = DefUse(self.graph)
         self.near = Neighbours(self.graph)
         self._scoreboards: dict[tuple[int, int], dict[int, int]] = {}
-        self._waits: dict[tuple[int, WarpState], tuple[Blamed, ...]] = {}
         self._behind: dict[int, int | None] = {}
         self._queue_notes: dict[WarpState, str] = {}
         self._by_bases: dict[frozenset[str], list[int]] = {}
@@ -89,19 +73,10 @@ class ProducerFinder:
     def _usable_control(self) -> bool:
         return self.function.has_control
 
-    def look_ahead(self, most: int = 5_000) -> None:
-        """Work out the scoreboard waits before it is known which were sampled; nothing for functions above ``most``."""
-        if len(self.code) <= most:
-            for position, instruction in enumerate(self.code):
-                if instruction.control is not None and instruction.control.wait_mask:
-                    self.find(position, WarpState.LONG_SCOREBOARD)
-
     def find(self, position: int, state: WarpState) -> tuple[Blamed, ...]:
         """Return what the instruction at a position waits for in a state; empty when nothing can be said."""
         if state in _SCOREBOARD_STATES:
-            if (position, state) not in self._waits:
-                self._waits[position, state] = self._scoreboard(position, state)
-            return self._waits[position, state]
+            return self._scoreboard(position, state)
         near = self.near.find(position, state)
         if near is not None:
             return near

@@ -70,20 +70,19 @@ def load_for_books(
     paths: Sequence[str],
     needed: Sequence[str],
     by_instruction: bool = False,
-    beside: Callable[[Sequence[Reading]], object] = lambda _: None,
+    beside: Callable[[], object] = lambda: None,
 ) -> list[Report]:
     """Read what the books need of each report, and say on stderr what of it could not be read.
 
     ``by_instruction`` also reads what attribution needs: counts and samples of each instruction, sources. Child
-    processes read; meanwhile this one calls ``beside`` with the readings, and imports the modules ``needed`` to
-    analyse and draw.
+    processes read; meanwhile this one calls ``beside`` and imports the modules ``needed`` to analyse and draw.
     """
     with ExitStack() as stack:
         reading: list[Reading] = []
         for path in paths:
             reading.append(_start(path, by_instruction))
             stack.callback(reading[-1].cancel)
-        beside(reading)
+        beside()
         for module in needed:
             import_module(module)
         reports = [one.result() for one in reading]

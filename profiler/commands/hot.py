@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 
     from profiler.blame import Hot
     from profiler.cubin import CodeReader
-    from profiler.ncu_parse import Reading
 
 BY = ("cause", "instruction", "line", "region", "state")
 STATES = (
@@ -70,10 +67,11 @@ def command(
     drawing = "dashboards.terminal.hot" if form == "table" else "profiler.export_hot"
     code: list[Future[CodeReader | None]] = []
 
-    def disassemble(reading: Sequence[Reading]) -> None:
+    def disassemble() -> None:
         # Imported before the thread starts: nvdisasm takes longest, and must not wait for the imports that follow.
-        import_module("profiler.cubin")
-        code.append(pool.submit(_open_code, path, reading[0]))
+        from profiler.cubin import open_code
+
+        code.append(pool.submit(open_code, path))
 
     with ThreadPoolExecutor(1) as pool:
         # Reading and disassembling are other processes: both at once, while this one imports.
@@ -109,19 +107,6 @@ def command(
         drawing.draw_hot(console, result.hot, by, WarpState(state) if state else None, limit, result.sources)
 
     common.emit_text(form, output, _text(form, result.hot), draw)
-
-
-def _open_code(path: str, reading: Reading) -> CodeReader | None:
-    """Open the code and, while the samples are still being read, find the producers of its waits."""
-    from profiler.cubin import open_code
-
-    reader = open_code(path)
-    if reader is not None and reading.under_way:
-        from profiler.producers import finder_of
-
-        for function in reader.functions:
-            finder_of(function).look_ahead()
-    return reader
 
 
 def _text(form: str, hot: Hot) -> str | None:
