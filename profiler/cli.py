@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib import import_module
 
@@ -48,6 +49,8 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point: errors become one line on stderr and an exit code by kind."""
+    # A command lives for a second and makes many small values: collect cycles rarely.
+    gc.set_threshold(200_000, 50, 50)
     try:
         cli.main(prog_name="cyinst", standalone_mode=False)
     except CyinstError as error:

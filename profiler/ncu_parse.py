@@ -7,6 +7,7 @@ with it; the child runs ``_serve``. ``read`` does the work in the calling proces
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import subprocess
@@ -330,6 +331,8 @@ def _death(returncode: int, stderr: bytes) -> str:
 
 def _serve() -> None:
     """Child side: a pickled request on stdin, a pickled Report or CyinstError on stdout."""
+    # One answer, then the end: nothing that is made here becomes garbage.
+    gc.disable()
     path, metrics, instances, sources = pickle.loads(sys.stdin.buffer.read())
     # The native library may print; stdout carries the answer alone.
     answer_to = os.dup(1)
