@@ -63,7 +63,7 @@ def _share(samples: float, hot: Hot) -> str:
 
 
 def _place(place: Place) -> str:
-    at = f" ({place.file.replace(chr(92), '/').rpartition('/')[2]}:{place.line})" if place.file else ""
+    at = f" ({place.source})" if place.source else ""
     return f"`{place.instruction.text}`{at}"
 
 

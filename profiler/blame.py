@@ -55,6 +55,13 @@ class Place:
         """Innermost source line."""
         return self.instruction.frames[0].line if self.instruction.frames else None
 
+    @property
+    def source(self) -> str | None:
+        """File name and line without folders, ``q6k.cu:47``; None without line information."""
+        if self.file is None:
+            return None
+        return f"{self.file.replace(chr(92), '/').rpartition('/')[2]}:{self.line}"
+
 
 @dataclass(frozen=True, slots=True)
 class Producer:

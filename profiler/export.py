@@ -19,7 +19,6 @@ from profiler.compare import Comparison, Term
 from profiler.errors import MissingToolError, UsageError
 from profiler.export_regions import by_region_document
 from profiler.model import Conditions, LaunchProfile, Report, Setting
-from profiler.pairing import nvtx_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -248,12 +247,6 @@ def _replace(path: str | os.PathLike[str], write: Any) -> None:
         raise UsageError(f"{target}: cannot be written ({error.strerror}); give --output a writable path") from error
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def launch_title(launch: LaunchProfile) -> str:
-    """``#2 mma_mix`` with its NVTX path where there is one: how a launch is called in tables."""
-    path = nvtx_path(launch)
-    return f"#{launch.index} {launch.kernel}" + (f" [{path}]" if path else "")
 
 
 def _issue_slots(slots: IssueSlots | None) -> dict[str, Any] | None:

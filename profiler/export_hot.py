@@ -67,7 +67,7 @@ def stacks(hot: Hot) -> Iterator[tuple[tuple[str, ...], int]]:
             yield (kernel, OUTSIDE, row.state.value), row.samples
             continue
         place = row.place
-        line = f"{_basename(place.file)}:{place.line}" if place.file else "no line"
+        line = place.source or "no line"
         text = f"{place.instruction.offset:04x} {place.instruction.text}"
         yield (kernel, place.region, line, text, row.state.value), row.samples
 
@@ -207,7 +207,3 @@ def by_line(hot: Hot) -> dict[tuple[str, int] | None, tuple[int, int]]:
         totals[key][0] += row.samples
         totals[key][1] += row.lost
     return {k: (a, b) for k, (a, b) in totals.items()}
-
-
-def _basename(path: str | None) -> str:
-    return (path or "").replace("\\", "/").rpartition("/")[2]

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from profiler.errors import UsageError
 from profiler.vocabulary import MetricSpec
 
-Number = int | float
 Scalar = int | float | str
 
 

@@ -193,7 +193,6 @@ OPCODES = MetricSpec(
     ("sass__inst_executed_per_opcode_with_modifier_selective", "sass__inst_executed_per_opcode"),
 )
 SPILLS = MetricSpec("sass__inst_executed_register_spilling", "Register Spilling Instructions", "inst", "SourceCounters")
-SAMPLE_COUNT = MetricSpec("smsp__pcsamp_sample_count", "Samples", "", "SourceCounters")
 SAMPLE_INTERVAL = MetricSpec("smsp__pcsamp_interval_cycles", "Sampling Interval", "cycle", "SourceCounters")
 SAMPLE_DROPPED = MetricSpec("smsp__pcsamp_dropped_bytes", "Dropped Samples", "byte", "SourceCounters")
 PASSES = MetricSpec("profiler__replayer_passes", "Passes", "pass", "")

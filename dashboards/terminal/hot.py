@@ -11,6 +11,7 @@ from rich.text import Text
 
 from dashboards import units
 from dashboards.terminal import bars
+from dashboards.terminal.layout import heading, indented
 from profiler.blame import UNMARKED, Cause, Hot, Place, Row
 from profiler.books import Sampled
 from profiler.code import Instruction
@@ -86,7 +87,7 @@ def _causes(
 ) -> Iterator[RenderableType]:
     del glyphs
     chosen = [c for c in hot.causes if (c.state is state if state is not None else c.state.is_stall)]
-    yield _heading(f"Causes: producer -> where it is waited for ({_unit(hot)} ± standard error, share of samples)")
+    yield heading(f"Causes: producer -> where it is waited for ({_unit(hot)} ± standard error, share of samples)")
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -118,7 +119,7 @@ def _causes(
     rest = chosen[limit:]
     if rest:
         lost = slots(hot, sum(c.lost for c in rest))
-        yield _indented(Text(f"{len(rest)} smaller causes: {_cost(lost)} ({_unit(hot)})", "dim"))
+        yield indented(Text(f"{len(rest)} smaller causes: {_cost(lost)} ({_unit(hot)})", "dim"))
 
 
 def _default_rest(hot: Hot, state: WarpState | None, glyphs: bars.Glyphs, sources: Sources) -> Iterator[RenderableType]:
@@ -126,7 +127,7 @@ def _default_rest(hot: Hot, state: WarpState | None, glyphs: bars.Glyphs, source
     worst = _worst(hot, state)
     if worst is not None and worst.waiters:
         place = worst.waiters[0][0]
-        yield _heading(f"Around the worst spot, {_line(place)} (ctl: stall count, scoreboards set w r, waited on ?)")
+        yield heading(f"Around the worst spot, {_line(place)} (ctl: stall count, scoreboards set w r, waited on ?)")
         yield from listing(hot, sources, around=(place.function, place.instruction.offset))
 
 
@@ -134,7 +135,7 @@ def _regions(
     hot: Hot, state: WarpState | None, limit: int, glyphs: bars.Glyphs, sources: Sources
 ) -> Iterator[RenderableType]:
     del state, sources
-    yield _heading(f"Regions (from {hot.region_source})")
+    yield heading(f"Regions (from {hot.region_source})")
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("region", no_wrap=True, max_width=16, overflow="ellipsis")
     for name in ("samples", "lost slots", "executed", "cy/inst"):
@@ -163,7 +164,7 @@ def _regions(
         if producer != r.name and n >= 0.005 * hot.samples
     ]
     for producer, consumer, n in sorted(flows, key=lambda f: -f[2])[:5]:
-        yield _indented(Text(f"{producer} -> {consumer}: {100 * n / hot.samples:.1f} % of the samples wait across"))
+        yield indented(Text(f"{producer} -> {consumer}: {100 * n / hot.samples:.1f} % of the samples wait across"))
 
 
 def _instructions(
@@ -212,7 +213,7 @@ def _states(
     hot: Hot, state: WarpState | None, limit: int, glyphs: bars.Glyphs, sources: Sources
 ) -> Iterator[RenderableType]:
     del glyphs, sources, limit
-    yield _heading("Samples by state, and how their producers were found")
+    yield heading("Samples by state, and how their producers were found")
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     for column in ("state", "samples", "share", "unique", "joint", "methods"):
         table.add_column(column, justify="left" if column in ("state", "methods") else "right")
@@ -234,7 +235,7 @@ def _states(
 def _ranking(
     hot: Hot, title: str, ranked: list[list[Row]], name: Callable[[list[Row]], str], limit: int
 ) -> Iterator[RenderableType]:
-    yield _heading(f"By {title} ({_unit(hot)}, share of samples, largest stall)")
+    yield heading(f"By {title} ({_unit(hot)}, share of samples, largest stall)")
     widest = max((len(r.state.value) for rows in ranked for r in rows), default=0)
     for rows in ranked[:limit]:
         samples, lost = sum(r.samples for r in rows), sum(r.lost for r in rows)
@@ -326,9 +327,7 @@ def _cost(x: Sampled | None) -> str:
 
 
 def _line(place: Place) -> str:
-    if place.file is None:
-        return f"{place.function}+{place.instruction.offset:#x}"
-    return f"{place.file.replace(chr(92), '/').rpartition('/')[2]}:{place.line}"
+    return place.source or f"{place.function}+{place.instruction.offset:#x}"
 
 
 def _short(place: Place) -> str:
@@ -347,11 +346,3 @@ def _source_line(place: Place, sources: Sources) -> str:
         return ""
     lines = sources.get(place.file)
     return lines[place.line - 1].strip()[:100] if lines is not None and 0 < place.line <= len(lines) else ""
-
-
-def _heading(text: str) -> RenderableType:
-    return Padding(Text(text, "bold"), (1, 0, 0, 0))
-
-
-def _indented(part: RenderableType) -> RenderableType:
-    return Padding(part, (0, 0, 0, 2))

@@ -1,4 +1,4 @@
-"""What the tables of comparisons share: headings, indents, borderless tables, tidy zeros."""
+"""What the tables of the terminal share: headings, indents, borderless tables, tidy zeros."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from dashboards import units
 from dashboards.terminal import bars
+from dashboards.terminal.layout import heading, indented
 from profiler.books import Account
 from profiler.model import Conditions
 
@@ -108,7 +109,7 @@ def _slots(a: Account, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
     ranked = list(slots.lost.items())
     n = a.samples.total_not_issued if a.samples is not None else 0
     basis = f"No Eligible counted, split by {n:,} samples" if ranked else "counted; split not collected"
-    yield _heading(f"Of 100 issue slots ({basis})")
+    yield heading(f"Of 100 issue slots ({basis})")
     yield Padding(bars.stacked([slots.issued_pct, *(x.value for _, x in ranked[:3])], 76, glyphs), (0, 0, 0, 2))
     marks = (*glyphs.parts, *(glyphs.rest * len(ranked)))
     table = _table()
@@ -126,7 +127,7 @@ def _slots(a: Account, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
 def _states(a: Account, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
     latency = a.warp_cycles_per_issued_instruction
     total = latency if latency else sum(a.states.values())
-    yield _heading(f"Warp Cycles Per Issued Instruction {units.number(latency)}, by state (cy/inst)")
+    yield heading(f"Warp Cycles Per Issued Instruction {units.number(latency)}, by state (cy/inst)")
     ranked = sorted(a.states.items(), key=lambda item: -item[1])
     top = ranked[0][1] if ranked else 1.0
     table = _table()
@@ -152,7 +153,7 @@ def _states(a: Account, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
 def _identity(a: Account) -> Iterator[RenderableType]:
     if a.duration_ns is None or a.issued_per_scheduler is None:
         return
-    yield _heading("Time = instructions * cy/inst / active warps / active share / clock")
+    yield heading("Time = instructions * cy/inst / active warps / active share / clock")
     share = None if a.active_share is None else 100.0 * a.active_share
     parts = [
         units.count(a.issued_per_scheduler),
@@ -189,10 +190,10 @@ def _units(a: Account) -> RenderableType:
 
 def _instructions(a: Account) -> Iterator[RenderableType]:
     executed = a.executed_instructions or sum(a.opcodes.values())
-    yield _heading(f"Executed warp instructions {units.count(executed)} (issued {units.count(a.issued_instructions)})")
+    yield heading(f"Executed warp instructions {units.count(executed)} (issued {units.count(a.issued_instructions)})")
     ranked = list(a.opcode_classes.items())
     shown = [f"{cls.value} {100 * n / executed:.1f} %" for cls, n in ranked if n >= 0.01 * executed]
-    yield Padding(Text(", ".join(shown)), (0, 0, 0, 2))
+    yield indented(Text(", ".join(shown)))
     rows = [
         f"{m.access.name} {units.count(m.instructions)}"
         for m in sorted(a.memory, key=lambda m: -m.instructions)
@@ -217,20 +218,16 @@ def _instructions(a: Account) -> Iterator[RenderableType]:
 
 def _findings(a: Account) -> Iterator[RenderableType]:
     if a.findings:
-        yield _heading("Findings")
+        yield heading("Findings")
     for f in a.findings:
         yield Padding(Text.assemble((f"{f.severity} ", "bold"), f"{f.text} ", (f"[{f.rule}]", "dim")), (0, 0, 0, 2))
     if a.not_collected:
         sections: dict[str, list[str]] = {}
         for m in a.not_collected:
             sections.setdefault(m.section, []).append(m.quantity)
-        yield _heading("Not collected")
+        yield heading("Not collected")
         for section, quantities in sections.items():
             yield Padding(Text.assemble((f"--section {section}: ", "bold"), ", ".join(quantities)), (0, 0, 0, 2))
-
-
-def _heading(text: str) -> RenderableType:
-    return Padding(Text(text, "bold"), (1, 0, 0, 0))
 
 
 def _table() -> Table:
