@@ -11,13 +11,15 @@ if TYPE_CHECKING:
     from profiler.errors import CyinstError
     from profiler.model import Work
     from profiler.ncu_parse import load
+    from profiler.ranges import annotate
 
 __version__ = "0.1.0"
-__all__ = ["CyinstError", "Work", "__version__", "account", "attribute_report", "compare", "load"]
+__all__ = ["CyinstError", "Work", "__version__", "account", "annotate", "attribute_report", "compare", "load"]
 
 _HOMES = {
     "load": "profiler.ncu_parse",
     "account": "profiler.accounting",
+    "annotate": "profiler.ranges",
     "attribute_report": "profiler.attribution",
     "compare": "profiler.compare",
     "Work": "profiler.model",

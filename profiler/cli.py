@@ -16,6 +16,8 @@ COMMANDS = {
     "report": "Account for every cycle of the launches in a report.",
     "compare": "Explain the change in time between two launches.",
     "hot": "Name the culprit: from sampled stall to producer, source line and region.",
+    "verify": "Check a specimen's variants: parity before speed.",
+    "launch": "Launch one variant inside an NVTX range, for ncu to capture.",
     "doctor": "Say what is installed, whether counters may be read, and the remedy for each obstacle.",
     "demo": "Compare the two bundled captures: byte loads against wide loads.",
 }

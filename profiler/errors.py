@@ -39,3 +39,24 @@ class MissingToolError(CyinstError):
     """A tool or optional package that the request needs is not installed."""
 
     exit_code = 6
+
+
+class IncorrectError(CyinstError):
+    """A specimen's variants were checked, and at least one result is wrong or cannot be vouched for."""
+
+    exit_code = 7
+
+
+class SpecimenError(CyinstError):
+    """A specimen does not load, its source does not compile, or its launch fails."""
+
+    exit_code = 8
+
+
+class LaunchError(SpecimenError):
+    """A variant's preparation or launch failed."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        """``where`` names variant and shape; ``reason`` is the message without them."""
+        super().__init__(f"{where}: {reason}")
+        self.reason = reason
