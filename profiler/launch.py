@@ -34,6 +34,7 @@ class Device(Protocol):
 
     name: str
     arch: str
+    multiprocessors: int
 
     @property
     def nvrtc(self) -> build.Nvrtc | None:
@@ -131,7 +132,10 @@ class Bench:
 
 
 class Case:
-    """One variant at one shape. What ``prepare`` may use: shape, inputs, out, witness, kernel(), array()."""
+    """One variant at one shape.
+
+    What ``prepare`` may use: shape, inputs, out, witness, kernel(), array(), multiprocessors.
+    """
 
     def __init__(
         self, bench: Bench, specimen: Specimen, variant: Variant, shape: Shape, inputs: Mapping[str, Any]
@@ -160,6 +164,11 @@ class Case:
     def gpu(self) -> str:
         """The device's name."""
         return self._bench.gpu
+
+    @property
+    def multiprocessors(self) -> int:
+        """How many streaming multiprocessors the device has."""
+        return self._device.multiprocessors
 
     @property
     def filter(self) -> str:
@@ -311,6 +320,7 @@ class _Gpu:
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.name = properties["name"].decode()
         self.arch = build.architecture(properties["major"], properties["minor"])
+        self.multiprocessors = int(properties["multiProcessorCount"])
 
     @property
     def nvrtc(self) -> build.Nvrtc | None:

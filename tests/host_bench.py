@@ -19,6 +19,7 @@ class HostDevice:
 
     name = "host"
     arch = "sm_90a"
+    multiprocessors = 4
     nvrtc = None
 
     def __init__(self) -> None:

@@ -1,0 +1,64 @@
+// q6_K rung 4: wide loads. Where blocks are 16-byte aligned, two 16-byte loads bring 16 weights, expanded in registers.
+#include "q6k.cuh"
+
+extern "C" __global__ void __launch_bounds__(kThreads, 3)
+    q6k_gemm(const u8* __restrict__ weights, const s8* __restrict__ a_q, const float* __restrict__ a_scale,
+             float* __restrict__ out, int tokens, int rows, int k, int pitch, unsigned* __restrict__ witness) {
+  const Problem p{weights, a_q, a_scale, tokens, rows, k, pitch};
+  __shared__ Stage<2> buffers[2];
+  const bool wide = is_wide(weights, pitch);
+  testify(witness, wide ? kWideArm : kByteArm);
+
+  auto fill = [&](Stage<2>& stage, int s) {
+    if (wide) {
+      // Every load of the stage is on its way before the first is used.
+      const int tid = thread(), line = tid >> 2, piece = tid & 3, j = (s * 4 + piece) & 15;
+      // @region expand_b
+      const Run run = run_of(j);
+      uint4 nibbles[2], highs[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const u8* block = p.block(line + i * 64, s >> 2);
+        nibbles[i] = load_16(block + run.nibbles);
+        highs[i] = load_16(block + run.highs);
+      }
+      // @end
+      // @region scales
+      unsigned d[2];
+      int sc[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const u8* block = p.block(line + i * 64, s >> 2);
+        d[i] = load_d(block);
+        sc[i] = load_sc(block, j);
+      }
+      // @end
+      TokenPiece<2> tokens_piece;
+      tokens_piece.load(p, s);
+      // @region expand_b
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        stage.weights.q[place<4>(line + i * 64, piece)] = expand_wide(nibbles[i], highs[i], run);
+      // @end
+      // @region scales
+#pragma unroll
+      for (int i = 0; i < 2; ++i) stage.weights.scale[line + i * 64][piece] = row_scale(d[i], sc[i]);
+      // @end
+      tokens_piece.store(stage.tokens);
+    } else {
+      stage_by_bytes(stage, p, s);
+    }
+  };
+
+  float acc[2][4][4] = {};
+  const int stages = k / 64;
+  fill(buffers[0], 0);
+  __syncthreads();
+#pragma unroll 1
+  for (int s = 0; s < stages; ++s) {
+    if (s + 1 < stages) fill(buffers[(s + 1) & 1], s + 1);
+    multiply(buffers[s & 1].weights, buffers[s & 1].tokens, acc);
+    __syncthreads();
+  }
+  store(acc, p, out);
+}
