@@ -1,8 +1,8 @@
 """Rewrite what the documents quote: outputs in README.md and docs/, and the CLI reference docs/cli.md.
 
-A quoted output stands between ``<!-- run: COMMAND -->`` and ``<!-- end -->``; the command is run from the repository's
-root on the bundled captures, so the documents say what the product says. ``--check`` writes nothing and exits 1 when a
-document is out of date.
+A quoted output stands between ``<!-- run: COMMAND -->`` and ``<!-- end -->``, one that is Markdown itself after
+``<!-- table: COMMAND -->``; the command is run from the repository's root on the bundled captures, so the documents
+say what the product says. ``--check`` writes nothing and exits 1 when a document is out of date.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ("README.md", "docs/python.md", "docs/reading-the-books.md", "docs/hot.md")
-BLOCK = re.compile(r"(<!-- run: (?P<command>.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+DOCUMENTS = ("README.md", "docs/python.md", "docs/reading-the-books.md", "docs/hot.md", "kernels/README.md")
+BLOCK = re.compile(r"(<!-- (?P<kind>run|table): (?P<command>.+?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
 
 def output_of(command: str) -> str:
@@ -34,8 +34,10 @@ def with_outputs(text: str) -> str:
 
     def renew(found: re.Match[str]) -> str:
         command = found["command"]
+        if found["kind"] == "table":
+            return f"{found[1]}{output_of(command)}\n{found['end']}"
         shown = "" if command == "cyinst demo" or command.startswith("python") else f"$ {command}\n"
-        return f"{found[1]}```text\n{shown}{output_of(command)}\n```\n{found[3]}"
+        return f"{found[1]}```text\n{shown}{output_of(command)}\n```\n{found['end']}"
 
     return BLOCK.sub(renew, text)
 
