@@ -14,7 +14,7 @@ from q6k_bugs import BUGS, KERNELS, Bug
 
 from profiler.launch import Bench, Kernel
 from profiler.loading import load_specimen, neighbour
-from profiler.specimen import CudaSource
+from profiler.specimen import CudaSource, Shape
 from profiler.verify import Verification, verify
 
 pytestmark = pytest.mark.gpu
@@ -80,6 +80,20 @@ def test_both_expansions_agree_over_half_a_million_weights(bench: Bench) -> None
     assert int(device.download(differing)[0]) == 0
     assert out.size >= 512_000
     assert np.array_equal(device.download(out), q6k.levels(blocks))
+
+
+@pytest.mark.parametrize("pitch", [210, 224])
+@pytest.mark.parametrize("rung", RUNGS)
+def test_rows_of_a_real_model_are_multiplied_right(bench: Bench, rung: str, pitch: int) -> None:
+    rows, k, tokens = 32, 3584, 77
+    blocks = np.fromfile(KERNELS / "data" / "qwen_7b_output_weight.q6k.bin", np.uint8).reshape(-1, q6k.BYTES)
+    shape = Shape(tokens=tokens, rows=rows, k=k, pitch=pitch)
+    inputs = {**SPEC.make_inputs(shape, seed=5), "weights": q6k.to_pitch(blocks, pitch)}
+    (variant,) = SPEC.pick((rung,))
+    case = bench.case(SPEC, variant, shape, inputs)
+    case.launch()
+    expected = SPEC.make_reference(shape, inputs)
+    assert np.linalg.norm(case.result() - expected) <= SPEC.tolerance * np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

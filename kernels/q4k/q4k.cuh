@@ -49,7 +49,7 @@ __device__ __forceinline__ void store(float* out, const float (&acc)[M][N][4], i
                                       int rows) {
     // Not from threadIdx.x, parts of which the main loop would keep in registers for this.
     int lane;
-    asm("mov.u32 %0, %laneid;" : "=r"(lane));
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
     token += lane / 4;
     row += lane % 4 * 2;
 #pragma unroll
