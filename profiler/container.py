@@ -17,6 +17,8 @@ from profiler.model import UNKNOWN, Conditions, Setting
 
 MAGIC = b"NVR\x00"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+# Bytes that a compressed report may unpack to: a damaged one must not ask for all memory.
+MOST = 4 << 30
 
 # message -> field -> (number, type); a type that is itself a key is a message, * marks a repeated field.
 _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
@@ -178,10 +180,46 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", errors="replace")
 
 
+def unpacked(data: bytes) -> bytes | None:
+    """Return the plain bytes of a report; None for a compressed one (.ncu-repz) that cannot be unpacked here.
+
+    That needs Python 3.14 or the package zstandard, and a whole file.
+    """
+    if data[:4] != ZSTD_MAGIC:
+        return data
+    try:
+        unpacker = _unpacker()
+        parts: list[bytes] = []
+        size = 0
+        for start in range(0, len(data), 1 << 20):
+            parts.append(unpacker.decompress(data[start : start + (1 << 20)]))
+            size += len(parts[-1])
+            if size > MOST:
+                return None
+        return b"".join(parts) if unpacker.eof else None
+    except Exception:  # no such package, its errors for damage, MemoryError
+        return None
+
+
+def _unpacker() -> Any:
+    try:
+        from compression import zstd
+    except ImportError:
+        import zstandard
+
+        return zstandard.ZstdDecompressor().decompressobj()
+    return zstd.ZstdDecompressor()
+
+
 def read_container(data: bytes) -> Container:
-    """Walk a report's bytes and return its conditions; damage becomes an entry of ``problems``, never an exception."""
-    if data[:4] == ZSTD_MAGIC:
+    """Walk a report's bytes and return its conditions; damage becomes an entry of ``problems``, never an exception.
+
+    Of a compressed report that cannot be unpacked nothing is known, and nothing is said to be damaged.
+    """
+    whole = unpacked(data)
+    if whole is None:
         return Container(Conditions(), problems=())
+    data = whole
     if data[:4] != MAGIC:
         return Container(Conditions(), problems=("the file does not start with Nsight Compute's NVR mark",))
     from google.protobuf.message import DecodeError

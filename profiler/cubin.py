@@ -12,7 +12,7 @@ from pathlib import Path
 
 from profiler import elf, nvdisasm, sass
 from profiler.code import Code, Function
-from profiler.container import MAGIC, ZSTD_MAGIC, CodeIndex, Module, read_modules
+from profiler.container import MAGIC, CodeIndex, Module, read_modules, unpacked
 from profiler.errors import ReportError
 from profiler.lines import line_tables
 from profiler.model import Instances, LaunchProfile
@@ -110,8 +110,11 @@ def _index(report: str | os.PathLike[str] | bytes) -> CodeIndex:
             data = Path(report).read_bytes()
         except OSError as error:
             raise ReportError(f"{_named(report)}cannot be read ({error.strerror})") from error
-    if data[:4] == ZSTD_MAGIC:
-        raise ReportError(f"{_named(report)}machine code is read from plain reports only: zstd -d, name it .ncu-rep")
+    whole = unpacked(data)
+    if whole is None:
+        remedy = "pip install 'cyinst[zstd]', or zstd -d and name it .ncu-rep"
+        raise ReportError(f"{_named(report)}the compressed report cannot be unpacked for its machine code: {remedy}")
+    data = whole
     if data[:4] != MAGIC:
         raise ReportError(f"{_named(report)}not an Nsight Compute report (no NVR mark at its start)")
     index = read_modules(data)

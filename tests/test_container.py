@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import zstandard
 
-from profiler.container import MAGIC, ZSTD_MAGIC, parse_ncu_options, read_container
+from profiler.container import MAGIC, ZSTD_MAGIC, parse_ncu_options, read_container, unpacked
 from profiler.errors import ReportError
 from profiler.model import UNKNOWN, Report, Setting
 from profiler.ncu_parse import load, read
@@ -187,8 +188,18 @@ def test_bytes_of_another_kind_are_a_problem_and_never_an_exception() -> None:
         read_container(MAGIC + rng.randbytes(size))
 
 
-def test_a_compressed_container_is_not_called_damaged() -> None:
+def test_a_compressed_container_that_cannot_be_unpacked_is_not_called_damaged() -> None:
+    assert unpacked(ZSTD_MAGIC + b"anything") is None
     assert read_container(ZSTD_MAGIC + b"anything").problems == ()
+
+
+def test_a_compressed_container_says_what_the_plain_one_says(demo_paths: tuple[Path, Path]) -> None:
+    data = demo_paths[1].read_bytes()
+    packed = zstandard.ZstdCompressor().compress(data)
+    assert unpacked(packed) == data
+    assert unpacked(packed[:-100]) is None
+    assert read_container(packed) == read_container(data)
+    assert read_container(packed).conditions.ncu_version is not None
 
 
 # ---- containers made here, field by field --------------------------------------------------------------------------

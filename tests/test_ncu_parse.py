@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -23,6 +24,7 @@ from profiler.vocabulary import OPCODES, metrics_for_accounting
 
 ALL_UP_TO = 2000
 SAMPLED = 100
+pytestmark = pytest.mark.usefixtures("no_cache")
 
 
 # NVIDIA's reader keeps state between reports (the unit of a derived metric can follow one read before), so both
@@ -356,14 +358,24 @@ def compress(source: Path, target: Path) -> None:
         target.write_bytes(zstandard.ZstdCompressor().compress(source.read_bytes()))
 
 
-def test_a_compressed_report_holds_the_same_launches_and_says_nothing_of_its_conditions(
+def test_a_compressed_report_holds_the_same_launches_and_conditions(
     capture: Callable[[str], Path], load_once: Callable[[Path], Report], tmp_path: Path
 ) -> None:
     path = tmp_path / "kinds.ncu-repz"
     compress(capture("kinds"), path)
     plain, packed = load_once(capture("kinds")), load(path)
     assert [repr(x.metrics) for x in packed.launches] == [repr(x.metrics) for x in plain.launches]
-    # The container is not unpacked, so nothing is known, and nothing is guessed.
+    assert packed.conditions == plain.conditions
+
+
+def test_without_an_unpacker_nothing_is_known_of_a_compressed_report_and_nothing_guessed(
+    capture: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kinds.ncu-repz"
+    compress(capture("kinds"), path)
+    monkeypatch.setitem(sys.modules, "compression", None)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    packed = read(path)
     conditions = packed.conditions
     assert conditions.ncu_version is None
     assert conditions.cache_control.value is None
