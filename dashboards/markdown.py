@@ -48,6 +48,14 @@ def _launch(a: Account) -> list[str]:
             rows.append((state.value, f"{value:.3f}", f"{100 * value / total:.1f} %", slots))
         rows.append(("residual", units.number(a.residual_cycles, 3), units.percent(a.residual_pct), ""))
         out += table(("state", "cy/inst (counted)", "share", "lost issue slots of 100 (sampled)"), rows)
+    elif a.sampled_states:
+        out += table(
+            ("state", "cy/inst (sampled share of the counted total)", "standard error"),
+            (
+                (state.value, f"{x.value:.3f}", f"{x.standard_error:.3f}")
+                for state, x in sorted(a.sampled_states.items(), key=lambda item: -item[1].value)
+            ),
+        )
     out += [f"- **{f.severity}** {f.text} `{f.rule}`" for f in a.findings]
     sections = sorted({m.section for m in a.not_collected})
     if sections:

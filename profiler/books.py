@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# Fewer not-issued samples than this: a share of one half has a standard error of 5 points or more.
+# Fewer samples than this: a share of one half has a standard error of 5 points or more.
 ENOUGH_SAMPLES = 100
 
 
@@ -213,6 +213,18 @@ class Account:
         return _ratio(self.active_cycles, self.elapsed_cycles)
 
     @property
+    def sampled_states(self) -> Mapping[WarpState, Sampled]:
+        """Cycles per issued instruction by state, from the samples: their share of L, which is counted.
+
+        They add up to L by construction. Empty without L, or with too few samples to split it. The standard error is
+        that of counting; sampled shares also lean from counted ones by up to some points (docs/profiling.md).
+        """
+        latency, samples = self.warp_cycles_per_issued_instruction, self.samples
+        if latency is None or samples is None or samples.total < ENOUGH_SAMPLES:
+            return {}
+        return {s: Sampled.share(n, samples.total, latency) for s, n in samples.states.items()}
+
+    @property
     def residual_pct(self) -> float | None:
         """Residual of the state sum in per cent of L."""
         share = _ratio(self.residual_cycles, self.warp_cycles_per_issued_instruction)
@@ -225,7 +237,8 @@ class Account:
         if self.issue_slots is not None and self.issue_slots.lost and n >= ENOUGH_SAMPLES:
             lost = self.issue_slots.lost
             return max(lost, key=lambda s: lost[s].value)
-        stalls = {s: v for s, v in self.states.items() if s.is_stall}
+        cycles = self.states or {s: v.value for s, v in self.sampled_states.items()}
+        stalls = {s: v for s, v in cycles.items() if s.is_stall}
         return max(stalls, key=lambda s: stalls[s]) if stalls and max(stalls.values()) > 0 else None
 
     def rows(self) -> list[Row]:
@@ -250,6 +263,10 @@ class Account:
         ]  # fmt: skip
         r += [Row("states", s.value, v, "cycle", "counted") for s, v in self.states.items()]
         r.append(Row("states", "residual", self.residual_cycles, "cycle", "derived"))
+        r += [
+            Row("sampled states", s.value, v.value, "cycle", "sampled", v.standard_error)
+            for s, v in self.sampled_states.items()
+        ]
         if self.issue_slots is not None:
             r.append(Row("issue slots", "issued", self.issue_slots.issued_pct, "%", "counted"))
             r += [

@@ -6,6 +6,7 @@ nvcc compiles, or else NVRTC, which ``profiler.launch`` passes in. Line tables n
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -14,19 +15,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from profiler import cache
 from profiler.errors import MissingToolError, SpecimenError
-from profiler.nvdisasm import cache_folder
 from profiler.specimen import CudaSource
 
 OPTIONS = ("-lineinfo", "-std=c++17")
 TIMEOUT = 600.0
-# The oldest go beyond this many; a cubin is 10-500 kB.
-KEPT = 300
+# A cubin is 10-500 kB.
+CUBINS = cache.Kind("cubins", 300)
 # Written into the key: raise it when the command line changes.
 _FORMAT = 1
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
@@ -36,6 +35,8 @@ _ERRORS = (
     re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?::\d+)?: (?:fatal )?error: (?P<text>.+)$"),
 )
 _OTHER_ERROR = re.compile(r"\b(?:error|fatal)\b\s*:\s*(?P<text>.+)$", re.IGNORECASE)
+# Cubins by name that could not be kept in the cache.
+_of_this_process: dict[str, Path] = {}
 
 
 class Nvrtc(Protocol):
@@ -79,20 +80,21 @@ def build(source: CudaSource, arch: str, nvrtc: Nvrtc | None = None) -> Path:
         raise SpecimenError(f"{source.path}: there is no such CUDA source")
     compiler = find_compiler(nvrtc)
     name = f"{path.stem}-{arch}-{_key(path, arch, source.options, compiler.identity)}.cubin"
-    kept = cache_folder() / "cubins" / name
-    with suppress(OSError):
-        if kept.read_bytes()[:4] == b"\x7fELF":
-            # Its time says when it was last of use.
-            os.utime(kept)
-            return kept
+    kept = cache.place(CUBINS, name)
+    if kept is not None and (cache.get(CUBINS, name) or b"")[:4] == b"\x7fELF":
+        return kept
+    if name in _of_this_process:
+        return _of_this_process[name]
     try:
         image = compiler.compile(path, arch, source.options)
     except CompilerError as failure:
         raise SpecimenError(first_error(str(failure), source.path, arch)) from None
-    try:
-        return _keep(kept, image)
-    except OSError:
-        return _keep(_folder_of_this_process() / name, image)
+    kept = cache.put(CUBINS, name, image)
+    if kept is None:
+        kept = _folder_of_this_process() / name
+        kept.write_bytes(image)
+        _of_this_process[name] = kept
+    return kept
 
 
 def find_compiler(nvrtc: Nvrtc | None = None) -> Compiler:
@@ -120,7 +122,7 @@ def find_nvcc() -> str | None:
     return next((found for folder in folders if (found := shutil.which("nvcc", path=str(folder)))), None)
 
 
-@cache
+@functools.cache
 def _version(nvcc: str) -> str:
     try:
         done = subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=60, check=False)
@@ -189,26 +191,7 @@ def _key(source: Path, arch: str, options: Sequence[str], compiler: str) -> str:
     return key.hexdigest()[:32]
 
 
-def _keep(entry: Path, image: bytes) -> Path:
-    """Write a cubin and rename it when it is whole, so that nobody ever loads half of one."""
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=entry.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(image)
-        os.replace(name, entry)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
-    entries = list(entry.parent.glob("*.cubin"))
-    if len(entries) > KEPT:
-        for path in sorted(entries, key=lambda path: path.stat().st_mtime)[: len(entries) - KEPT * 9 // 10]:
-            path.unlink(missing_ok=True)
-    return entry
-
-
-@cache
+@functools.cache
 def _folder_of_this_process() -> Path:
     """Where cubins go when the cache cannot be written: it is gone when the process ends."""
     import atexit

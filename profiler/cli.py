@@ -13,6 +13,7 @@ from profiler.errors import CyinstError
 
 # name -> one-line help; the modules of profiler.commands are imported only to run them.
 COMMANDS = {
+    "profile": "Capture one launch with Nsight Compute, and close its books.",
     "report": "Account for every cycle of the launches in a report.",
     "compare": "Explain the change in time between two launches.",
     "hot": "Name the culprit: from sampled stall to producer, source line and region.",

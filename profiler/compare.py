@@ -87,6 +87,13 @@ class Comparison:
     by_region: RegionExplanation | None = None
 
     @property
+    def states_sampled(self) -> bool:
+        """Whether cy/inst is split by the samples of both sides, because not both counted the warp states."""
+        return not (self.before.states and self.after.states) and any(
+            t.detail for t in self.terms if t.factor == LATENCY
+        )
+
+    @property
     def delta_ns(self) -> float | None:
         """Time after minus time before."""
         return None if self.before_ns is None or self.after_ns is None else self.after_ns - self.before_ns
@@ -268,9 +275,15 @@ def _instruction_parts(
 
 
 def _state_parts(b: Account, a: Account) -> tuple[Mapping[str, float], Mapping[str, float]] | None:
-    """Cycles by warp state plus the residual of the sum, None unless both sides have the states."""
+    """Cycles by warp state plus the residual of the sum; from the samples where a side has not counted them.
+
+    Both sides on one basis: a state's change must not be the difference of two methods. None without either.
+    """
     if not (b.states and a.states):
-        return None
+        if not (b.sampled_states and a.sampled_states):
+            return None
+        first, second = ({s.value: x.value for s, x in side.sampled_states.items()} for side in (b, a))
+        return first, second
     before, after = ({s.value: c for s, c in x.states.items()} | {"residual": x.residual_cycles or 0.0} for x in (b, a))
     return before, after
 
@@ -319,6 +332,10 @@ def _cautions(b: Account, a: Account, conditions: tuple[Conditions, Conditions] 
             x, y = getattr(conditions[0], name), getattr(conditions[1], name)
             if x and y and x != y:
                 found.append(Issue(name, f"different {label} versions: {x} against {y}"))
+    if not (b.states and a.states) and b.sampled_states and a.sampled_states:
+        counts = [f"{x.samples.total:,}" for x in (b, a) if x.samples is not None]
+        text = f"cy/inst is split by {' and '.join(counts)} samples: the warp states were not counted on both sides"
+        found.append(Issue("sampled-states", text))
     one_sided = set(b.launch.sections) ^ set(a.launch.sections)
     if one_sided:
         found.append(Issue("sections", f"sections collected on one side only: {', '.join(sorted(one_sided))}"))

@@ -148,13 +148,13 @@ class Tool(NamedTuple):
 def examine(system: System | None = None) -> Diagnosis:
     """Examine a machine, this one by default, and return what was found. Never raises for anything it finds."""
     system = system or System()
-    return Diagnosis((*_reading(system), *_capturing(system)))
+    return Diagnosis((*_reading(system), *capturing(system)))
 
 
-def find_ncu(system: System) -> tuple[Tool | None, bool]:
-    """Return Nsight Compute's ncu and whether it is the one on PATH; off PATH, the newest of the usual places."""
-    tool = _newest(system, [system.which("ncu")], "Nsight Compute")
-    if tool is not None:
+def find_ncu(system: System, named: str | None = None) -> tuple[Tool | None, bool]:
+    """Return the ncu that is ``named`` or on PATH, and True; else the newest of the usual places, and False."""
+    tool = _newest(system, [named or system.which("ncu")], "Nsight Compute")
+    if tool is not None or named is not None:
         return tool, True
     homes = [f"{system.environ[name]}/bin/ncu" for name in ("CUDA_HOME", "CUDA_PATH") if name in system.environ]
     places = [path for pattern in (*homes, *_NCU_PLACES) for path in system.glob(pattern)]
@@ -226,9 +226,10 @@ def _nvdisasm(system: System) -> Check:
     return _read("nvdisasm", "problem" if wheel else "missing", detail, remedy)
 
 
-def _capturing(system: System) -> Iterator[Check]:
+def capturing(system: System, named: str | None = None) -> Iterator[Check]:
+    """Yield what capturing (with the ncu that is ``named``) asks for, as it is checked: a caller may stop early."""
     container = _container(system)
-    ncu, check = _ncu(system)
+    ncu, check = _ncu(system, named)
     yield check
     driver, gpus, check = _driver(system, container)
     yield check
@@ -252,8 +253,8 @@ def _capturing(system: System) -> Iterator[Check]:
         yield replace(_capture(name, "ok" if found else "missing", detail, None if found else remedy), required=False)
 
 
-def _ncu(system: System) -> tuple[Tool | None, Check]:
-    tool, on_path = find_ncu(system)
+def _ncu(system: System, named: str | None) -> tuple[Tool | None, Check]:
+    tool, on_path = find_ncu(system, named)
     if tool is not None and on_path:
         return tool, _capture("ncu", "ok", f"{tool.version}, {tool.path}")
     stranger = system.which("ncu")

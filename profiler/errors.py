@@ -60,3 +60,9 @@ class LaunchError(SpecimenError):
         """``where`` names variant and shape; ``reason`` is the message without them."""
         super().__init__(f"{where}: {reason}")
         self.reason = reason
+
+
+class CaptureError(CyinstError):
+    """ncu ran, or tried to, and left no report of the launch that was asked for."""
+
+    exit_code = 9

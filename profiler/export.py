@@ -14,27 +14,31 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from profiler.books import Account, Evidence, Finding, IssueSlots, NotCollected, Samples
+from profiler.books import Account, Evidence, Finding, IssueSlots, NotCollected, Sampled, Samples
 from profiler.compare import Comparison, Term
 from profiler.errors import MissingToolError, UsageError
 from profiler.export_regions import by_region_document
 from profiler.model import Conditions, LaunchProfile, Report, Setting
+from profiler.vocabulary import WarpState
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from profiler.sidecar import Sidecar
 
 REPORT_SCHEMA = "cyinst.report/1"
 COMPARE_SCHEMA = "cyinst.compare/1"
 COMPARE_SET_SCHEMA = "cyinst.compare-set/1"
 
 
-def report_document(report: Report, accounts: Sequence[Account]) -> dict[str, Any]:
-    """Return the ``cyinst.report/1`` document of a report's (selected) launches."""
+def report_document(report: Report, accounts: Sequence[Account], capture: Sidecar | None = None) -> dict[str, Any]:
+    """Return the ``cyinst.report/1`` document of a report's (selected) launches, with its sidecar."""
     return {
         "schema": REPORT_SCHEMA,
         "path": report.path,
         "conditions": conditions_document(report.conditions),
         "launches": [launch_document(a) for a in accounts],
+        "capture": None if capture is None else capture.to_dict(),
         "problems": list(report.problems),
     }
 
@@ -79,6 +83,7 @@ def launch_document(a: Account) -> dict[str, Any]:
         "issue_rate": a.issue_rate,
         "warp_cycles_per_issued_instruction": a.warp_cycles_per_issued_instruction,
         "states": {s.value: c for s, c in a.states.items()} or None,
+        "sampled_states": _sampled(a.sampled_states),
         "residual_cycles": a.residual_cycles,
         "residual_pct": a.residual_pct,
         "identity_residual_pct": a.identity_residual_pct,
@@ -257,6 +262,10 @@ def _issue_slots(slots: IssueSlots | None) -> dict[str, Any] | None:
         "lost_pct": slots.lost_pct,
         "lost": {s.value: {"pct": x.value, "standard_error": x.standard_error} for s, x in slots.lost.items()} or None,
     }
+
+
+def _sampled(states: Mapping[WarpState, Sampled]) -> dict[str, Any] | None:
+    return {s.value: {"cycles": x.value, "standard_error": x.standard_error} for s, x in states.items()} or None
 
 
 def _samples(samples: Samples | None) -> dict[str, Any] | None:

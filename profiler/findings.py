@@ -71,7 +71,8 @@ def _slots_clause(a: Account) -> str:
     if slots is not None and state in slots.lost and n >= ENOUGH_SAMPLES:
         return f"{text}, {slots.lost[state].value:.1f} of them in {state.value} ({state.meaning})."
     latency = a.warp_cycles_per_issued_instruction
-    share = "" if not latency else f", {100 * a.states[state] / latency:.0f} % of a warp's time"
+    cycles = a.states.get(state) if a.states else a.sampled_states[state].value
+    share = "" if not latency or cycles is None else f", {100 * cycles / latency:.0f} % of a warp's time"
     return f"{text}; the largest stall is {state.value} ({state.meaning}){share}."
 
 
@@ -281,11 +282,12 @@ def _residuals(a: Account) -> list[Finding]:
 def _few_samples(a: Account) -> list[Finding]:
     if a.samples is None or a.samples.total_not_issued >= ENOUGH_SAMPLES:
         return []
-    n = a.samples.total_not_issued
+    n, total = a.samples.total_not_issued, a.samples.total
+    neither = f", and {total} in all to split a warp's time" if total < ENOUGH_SAMPLES and not a.states else ""
     return [
         Finding(
             "few-samples", "warning",
-            f"{n} samples in empty slots are too few to split them by state; sample more often "
+            f"{n} samples in empty slots are too few to split them by state{neither}; sample more often "
             "(ncu --warp-sampling-interval 0) or profile a longer launch.",
             (Evidence("not-issued samples", n, "samples"),),
         )

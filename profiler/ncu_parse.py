@@ -1,7 +1,8 @@
 """.ncu-rep -> Report: the one door to NVIDIA's ``ncu_report`` module.
 
 ``load`` reads in a child process, because the native reader may die on a damaged file and must not take the caller
-with it; the child runs ``_serve``. ``read`` does the work in the calling process.
+with it; the child runs ``_serve``. What it answered before comes from the cache. ``read`` does the work in the calling
+process.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from profiler.container import MAGIC, ZSTD_MAGIC, Container, read_container
 from profiler.errors import MissingToolError, ReportError
@@ -30,6 +31,9 @@ from profiler.vocabulary import (
     LAUNCH_DIMS,
     OPCODES,
 )
+
+if TYPE_CHECKING:
+    from profiler.kept_reports import Entry
 
 # ncu_report's IAction.WorkloadType_*.
 _WORKLOADS = {0: "kernel", 1: "range", 2: "cmdlist", 3: "graph", 4: "subgrid schedule"}
@@ -47,7 +51,7 @@ def load(
     sources: bool = True,
     timeout: float | None = None,
 ) -> Report:
-    """Read a report in a child process and return it.
+    """Read a report in a child process, or take the same answer from the cache, and return it.
 
     ``metrics`` limits what is read to the named metrics (default: all of them). ``instances=False`` leaves out the
     per-PC instances, which are most of a report (per-opcode instances are always read); ``sources=False`` the embedded
@@ -67,7 +71,14 @@ def start(
     timeout: float | None = None,
 ) -> Reading:
     """Begin what ``load`` does and return at once; raises ReportError for a file that need not be opened to refuse."""
+    # The child, which imports this module too, has no use for it.
+    from profiler import kept_reports
+
     file = _checked(path)
+    entry = kept_reports.find(file, metrics, instances, sources)
+    kept = None if entry is None else entry.recall()
+    if kept is not None:
+        return Reading(str(path), report=kept)
     request = pickle.dumps((str(file), None if metrics is None else frozenset(metrics), instances, sources))
     seconds = timeout if timeout is not None else 60 + file.stat().st_size / 1e6
     root = str(Path(__file__).resolve().parent.parent)
@@ -83,26 +94,31 @@ def start(
         child.stdin.write(request)
         child.stdin.close()
     child.stdin = None
-    return Reading(str(path), child, seconds, time.monotonic() + seconds)
+    return Reading(str(path), child, seconds, time.monotonic() + seconds, entry)
 
 
 @dataclass(eq=False)
 class Reading:
-    """A report that a child process is reading."""
+    """A report that a child process is reading, or that was read before: ``report``, and no child."""
 
     path: str
-    child: subprocess.Popen[bytes]
-    seconds: float
-    deadline: float
+    child: subprocess.Popen[bytes] | None = None
+    seconds: float = 0.0
+    deadline: float = 0.0
+    entry: Entry | None = None
+    report: Report | None = None
 
     def cancel(self) -> None:
         """End the child if it still runs; a second call, or one after ``result``, does nothing."""
-        if self.child.poll() is None:
+        if self.child is not None and self.child.poll() is None:
             self.child.kill()
             self.child.communicate()
 
     def result(self) -> Report:
         """Wait for the report; errors as ``load``."""
+        if self.report is not None:
+            return self.report
+        assert self.child is not None
         try:
             out, err = self.child.communicate(timeout=max(0.0, self.deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -122,6 +138,8 @@ class Reading:
         if isinstance(answer, Exception):
             raise answer
         assert isinstance(answer, Report)
+        if self.entry is not None:
+            self.entry.keep(answer, out)
         return answer
 
 

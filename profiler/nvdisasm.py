@@ -21,12 +21,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from profiler import cache
 from profiler.errors import MissingToolError
 
 TIMEOUT = 60.0
 REMEDY = "pip install nvidia-cuda-nvdisasm"
-# The oldest go beyond this many; a listing is 10-100 kB compressed.
-KEPT = 500
+# A listing is 10-100 kB compressed.
+LISTINGS = cache.Kind("nvdisasm", 500)
 # Written into the key: raise it when the command line or the kept text changes.
 _FORMAT = 1
 # nvdisasm's words for an architecture that it does not know or no longer knows.
@@ -92,14 +93,14 @@ def disassemble(image: bytes, symbols: Sequence[int], *, timeout: float = TIMEOU
     wanted = sorted(set(symbols))
     first: Listing | None = None
     for tool in tools:
-        entry = _entry(image, wanted, tool)
-        kept = _recall(entry)
+        key = _key(image, wanted, tool)
+        kept = _recall(key)
         if kept is not None:
             return Listing(kept)
         listing = _run(tool, image, wanted, timeout)
         if listing.text:
             if listing.problem is None:
-                _keep(entry, listing.text)
+                cache.put(LISTINGS, key, gzip.compress(listing.text.encode(), compresslevel=6, mtime=0))
             return listing
         first = first or listing
         # An older toolkit's nvdisasm may still know what a new one has dropped; anything else it would refuse as well.
@@ -144,57 +145,18 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
     return f"{how}, without a word"
 
 
-def cache_folder() -> Path:
-    """Return where listings are kept: $CYINST_CACHE, or ``cyinst`` in the user's cache folder."""
-    own = os.environ.get("CYINST_CACHE")
-    if own:
-        return Path(own)
-    local = os.environ.get("LOCALAPPDATA") if sys.platform == "win32" else os.environ.get("XDG_CACHE_HOME")
-    if local:
-        return Path(local) / "cyinst"
-    # Without a home directory expanduser leaves the tilde; then a folder of this name here is the worst of it.
-    return Path(os.path.expanduser("~")) / ".cache" / "cyinst"
-
-
-def _entry(image: bytes, symbols: Sequence[int], tool: Tool) -> Path:
+def _key(image: bytes, symbols: Sequence[int], tool: Tool) -> str:
     key = hashlib.sha256(f"{_FORMAT} {tool.identity} {' '.join(map(str, symbols))} ".encode())
     key.update(hashlib.sha256(image).digest())
-    return cache_folder() / "nvdisasm" / f"{key.hexdigest()}.gz"
+    return f"{key.hexdigest()}.gz"
 
 
-def _recall(entry: Path) -> str | None:
+def _recall(key: str) -> str | None:
     """Return a kept listing; None when there is none, or it is cut off or altered (gzip carries a checksum)."""
-    with suppress(OSError, EOFError, zlib.error, UnicodeDecodeError):
-        text = gzip.decompress(entry.read_bytes()).decode()
-        if ".section" in text:
-            # Its time says when it was last of use.
-            with suppress(OSError):
-                os.utime(entry)
-            return text
+    data = cache.get(LISTINGS, key)
+    if data is not None:
+        with suppress(OSError, EOFError, zlib.error, UnicodeDecodeError):
+            text = gzip.decompress(data).decode()
+            if ".section" in text:
+                return text
     return None
-
-
-def _keep(entry: Path, text: str) -> None:
-    """Keep a listing. A cache that cannot be written costs time, nothing else."""
-    with suppress(OSError):
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=entry.parent, prefix=".new-")
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(gzip.compress(text.encode(), compresslevel=6, mtime=0))
-            # Renamed when whole, so that a reader never sees half of it.
-            os.replace(name, entry)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name)
-            raise
-        _forget_oldest(entry.parent)
-
-
-def _forget_oldest(folder: Path) -> None:
-    entries = list(folder.glob("*.gz"))
-    if len(entries) > KEPT:
-        # A tenth at once, so that not every write has to look.
-        by_age = sorted(entries, key=lambda path: path.stat().st_mtime)
-        for path in by_age[: len(entries) - KEPT * 9 // 10]:
-            path.unlink(missing_ok=True)

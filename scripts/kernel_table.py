@@ -26,7 +26,8 @@ from profiler.vocabulary import WarpState, metrics_for_accounting
 ROOT = Path(__file__).resolve().parent.parent
 CAPTURES = ROOT / "kernels" / "captures"
 HEAD = (
-    "rung", "time, us", "change", "TOPS", "cy/inst", "long_scoreboard", "M inst/GMAC", "registers", "blocks/SM", "SM %", "L1/TEX %",
+    "rung", "time, us", "change", "TOPS", "cy/inst", "long_scoreboard", "M inst/GMAC", "registers", "blocks/SM",
+    "SM %", "L1/TEX %",
 )  # fmt: skip
 # A rung's idea is a change of the rung before it, unless it branches off an earlier one.
 BRANCHES = {"4_planes_kd4": "2_wide_kd4", "5_planes_kd8": "3_wide_kd8", "6_tensor_mins": "3_wide_kd8"}

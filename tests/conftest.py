@@ -126,7 +126,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the tests' disassembly out of the user's cache, and share it between them."""
+    """Keep what the tests read, disassemble and compile out of the user's cache, and share it between them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CYINST_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def no_cache() -> Iterator[None]:
+    """For tests of what works without the cache: every ``load`` starts a child process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CYINST_CACHE", "off")
         yield

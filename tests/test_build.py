@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler import build, elf
+from profiler import build, cache, elf
 from profiler.build import CompilerError, architecture, command_line, first_error, included
 from profiler.errors import MissingToolError, SpecimenError
 from profiler.lines import line_tables
@@ -146,14 +146,21 @@ def test_a_cache_that_cannot_be_written_costs_time_alone(
 ) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file, where a folder should be")
-    monkeypatch.setenv("CYINST_CACHE", str(blocked))
-    cubin = build.build(source, "sm_90a", FakeNvrtc())
-    assert cubin.read_bytes().startswith(b"\x7fELF")
+    nvrtc = FakeNvrtc()
+    for value in (str(blocked), "off"):
+        monkeypatch.setenv("CYINST_CACHE", value)
+        cubin = build.build(source, "sm_90a", nvrtc)
+        assert cubin.read_bytes().startswith(b"\x7fELF")
+        # This process needs it once.
+        assert build.build(source, "sm_90a", nvrtc) == cubin
+    assert len(nvrtc.asked) == 1
+    assert blocked.is_file()
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.usefixtures("no_nvcc")
 def test_the_oldest_cubins_go(source: CudaSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "KEPT", 10)
+    monkeypatch.setattr(build, "CUBINS", cache.Kind("cubins", 10))
     made = [build.build(CudaSource(source.path, (), (f"-DN={n}",)), "sm_90a", FakeNvrtc()) for n in range(12)]
     kept = set((tmp_path / "cache" / "cubins").iterdir())
     assert len(kept) <= 10

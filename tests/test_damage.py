@@ -20,6 +20,7 @@ from profiler.ncu_parse import load
 TIMEOUT = 30.0
 CUTS = 200
 FLIPPED = 60
+pytestmark = pytest.mark.usefixtures("no_cache")
 
 
 def outcome(path: Path, sources: bool = True, instances: bool = True) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import stat
 import sys
 from collections.abc import Callable, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler import nvdisasm
+from profiler import cache, nvdisasm
 from profiler.cubin import code_of, load_code
 from profiler.errors import MissingToolError
 from profiler.model import LaunchProfile, Report
@@ -75,29 +74,27 @@ def test_a_cache_that_cannot_be_written_is_no_error(
     assert len(starts) == 1
 
 
-def test_the_cache_is_where_the_user_keeps_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CYINST_CACHE", str(tmp_path / "own"))
-    assert nvdisasm.cache_folder() == tmp_path / "own"
-    monkeypatch.delenv("CYINST_CACHE")
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert nvdisasm.cache_folder() == tmp_path / "xdg" / "cyinst"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert nvdisasm.cache_folder() == tmp_path / ".cache" / "cyinst"
-    monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
-    assert nvdisasm.cache_folder() == tmp_path / "local" / "cyinst"
+def test_the_oldest_listings_go_when_there_are_too_many(
+    starts: list[Sequence[str]], capture: Callable[[str], Path], load_once: Callable[[Path], Report],
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(nvdisasm, "LISTINGS", cache.Kind("nvdisasm", 2))
+    launches = {launch.mangled: launch for launch in load_once(capture("kinds")).launches}
+    assert len(launches) > 2
+    for launch in launches.values():
+        code_of(capture("kinds"), launch)
+    assert len(list((tmp_path / "kept").rglob("*.gz"))) <= 2
+    code_of(capture("kinds"), launch)
+    assert len(starts) == len(launches)
 
 
-def test_the_oldest_listings_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(nvdisasm, "KEPT", 10)
-    for n in range(11):
-        nvdisasm._keep(tmp_path / f"{n}.gz", ".section")
-        os.utime(tmp_path / f"{n}.gz", (n, n))
-    nvdisasm._keep(tmp_path / "new.gz", ".section")
-    # Down to nine tenths with the eleventh, before the new one came.
-    assert {p.name for p in tmp_path.iterdir()} == {"new.gz", *(f"{n}.gz" for n in range(2, 11))}
+def test_with_the_cache_off_nvdisasm_is_always_started(
+    starts: list[Sequence[str]], wide: tuple[bytes, LaunchProfile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CYINST_CACHE", "off")
+    assert code_of(*wide) == code_of(*wide)
+    assert len(starts) == 2
+    assert not (tmp_path / "kept").exists()
 
 
 def test_without_nvdisasm_the_error_names_the_remedy(

@@ -125,8 +125,9 @@ def _states(c: Comparison, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
     if not leaves:
         return
     b, a = c.before.warp_cycles_per_issued_instruction, c.after.warp_cycles_per_issued_instruction
+    basis = "sampled warp state" if c.states_sampled else "warp state"
     legend = f"{glyphs.full} after, {glyphs.gone} gone, {glyphs.grown} grown"
-    yield heading(f"cy/inst {units.number(b)} -> {units.number(a)}, by warp state ({legend})")
+    yield heading(f"cy/inst {units.number(b)} -> {units.number(a)}, by {basis} ({legend})")
     ranked = sorted(leaves, key=lambda t: -_size(t))
     scale = _size(ranked[0])
     big = [t for t in ranked if _size(t) >= 0.02 * scale]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -11,9 +12,12 @@ from rich.text import Text
 
 from dashboards import units
 from dashboards.terminal import bars
-from dashboards.terminal.layout import heading, indented
-from profiler.books import Account
+from dashboards.terminal.layout import columns, heading, indented
+from profiler.books import ENOUGH_SAMPLES, Account
 from profiler.model import Conditions
+
+if TYPE_CHECKING:
+    from profiler.sidecar import Sidecar
 
 BAR = 28
 # States below this share of a warp's time are summed in one line.
@@ -26,9 +30,15 @@ def draw_report(
     conditions: Conditions,
     accounts: Sequence[Account],
     details: Sequence[Account],
+    capture: Sidecar | None = None,
 ) -> None:
     """Print the summary table when there are several launches, then the books of ``details``."""
-    console.print(Text.assemble((path, "bold"), f"  {_conditions_line(conditions)}"), soft_wrap=False)
+    if capture is not None:
+        from dashboards.terminal.capture import capture_lines
+
+        for part in capture_lines(capture):
+            console.print(part)
+    console.print(Text.assemble((path, "bold"), f"  {conditions_line(conditions)}"), soft_wrap=False)
     if len(accounts) > 1:
         console.print(summary_table(accounts))
     for a in details:
@@ -41,7 +51,8 @@ def draw_report(
         )
 
 
-def _conditions_line(c: Conditions) -> str:
+def conditions_line(c: Conditions) -> str:
+    """Return how a report was captured, in a line."""
     parts = [f"ncu {c.ncu_version}" if c.ncu_version else "ncu version unknown"]
     if c.driver_version:
         parts.append(f"driver {c.driver_version}")
@@ -83,6 +94,8 @@ def launch_parts(a: Account, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
         yield from _slots(a, glyphs)
     if a.states:
         yield from _states(a, glyphs)
+    elif a.sampled_states:
+        yield from _sampled_states(a, glyphs)
     yield from _identity(a)
     yield Text()
     yield _units(a)
@@ -106,9 +119,10 @@ def _title(a: Account) -> Text:
 def _slots(a: Account, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
     slots = a.issue_slots
     assert slots is not None
-    ranked = list(slots.lost.items())
     n = a.samples.total_not_issued if a.samples is not None else 0
-    basis = f"No Eligible counted, split by {n:,} samples" if ranked else "counted; split not collected"
+    ranked = list(slots.lost.items()) if n >= ENOUGH_SAMPLES else []
+    split = "split not collected" if a.samples is None else f"{n:,} samples are too few to split it"
+    basis = f"No Eligible counted, split by {n:,} samples" if ranked else f"counted; {split}"
     yield heading(f"Of 100 issue slots ({basis})")
     yield Padding(bars.stacked([slots.issued_pct, *(x.value for _, x in ranked[:3])], 76, glyphs), (0, 0, 0, 2))
     marks = (*glyphs.parts, *(glyphs.rest * len(ranked)))
@@ -147,6 +161,23 @@ def _states(a: Account, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
     if a.residual_cycles is not None:
         note = "counters of different passes" if abs(a.residual_pct or 0.0) > 1.0 else ""
         table.add_row("", "residual", f"{a.residual_cycles:.3f}", units.percent(a.residual_pct), note)
+    yield table
+
+
+def _sampled_states(a: Account, glyphs: bars.Glyphs) -> Iterator[RenderableType]:
+    latency, samples = a.warp_cycles_per_issued_instruction, a.samples
+    assert latency is not None
+    assert samples is not None
+    yield heading(f"Warp Cycles Per Issued Instruction {latency:.2f} (counted), split by {samples.total:,} samples")
+    ranked = sorted(a.sampled_states.items(), key=lambda item: -item[1].value)
+    big = [item for item in ranked if item[1].value >= SMALL_STATE * latency]
+    table = columns(((1, False), (20, False), (7, True), (8, True), (8, True), (BAR, False)))
+    for state, x in big:
+        bar = bars.plain(x.value, big[0][1].value, BAR, glyphs)
+        error = f"± {x.standard_error:.3f}"
+        table.add_row("", state.value, f"{x.value:.3f}", error, f"{100 * x.value / latency:.1f} %", bar)
+    small = sum(x.value for _, x in ranked) - sum(x.value for _, x in big)
+    table.add_row("", "smaller states", f"{small:.3f}", "", f"{100 * small / latency:.1f} %", "")
     yield table
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from profiler.ncu_parse import Reading
+    from profiler.sidecar import Sidecar
 
 FORMATS = ("table", "json", "csv", "markdown", "parquet")
 
@@ -64,6 +65,28 @@ def parse_work(macs: Sequence[str], gemm: Sequence[str]) -> list[Work]:
             raise UsageError(f"--gemm takes M,N,K such as 2630,3584,3584, not {text!r}")
         found.append(Work.gemm(*map(int, sizes)))
     return found
+
+
+def sidecar_of(path: str) -> Sidecar | None:
+    """Return what cyinst profile wrote beside a report; one that does not fit is told on stderr and left out."""
+    if not Path(f"{path.removesuffix('.ncu-rep')}.cyinst.json").exists():
+        # Most reports have none, and hashing is not to be imported for those.
+        return None
+    from profiler import sidecar
+    from profiler.errors import ReportError
+
+    try:
+        return sidecar.read(Path(path))
+    except ReportError as error:
+        click.echo(f"cyinst: {error}", err=True)
+        return None
+
+
+def declared(work: Sequence[Work], sidecars: Sequence[Sidecar | None]) -> list[Work | None]:
+    """Return the work of each report: as many as were given on the command line, else what its sidecar declares."""
+    if work:
+        return [work[min(i, len(work) - 1)] for i in range(len(sidecars))]
+    return [None if one is None else one.work for one in sidecars]
 
 
 def load_for_books(
@@ -131,6 +154,9 @@ def emit(
     draw: Callable[[Console], None],
 ) -> None:
     """Write a result in the form asked for, to stdout or to a file that appears only when it is complete."""
+    if form == "table":
+        emit_text(form, output, None, draw)
+        return
     from profiler import export
 
     if form == "parquet":
@@ -142,14 +168,12 @@ def emit(
         "json": lambda: export.to_json(document()),
         "csv": lambda: export.to_csv(rows()),
         "markdown": markdown,
-    }.get(form)
-    emit_text(form, output, text() if text is not None else None, draw)
+    }[form]
+    emit_text(form, output, text(), draw)
 
 
 def emit_text(form: str, output: str | None, text: str | None, draw: Callable[[Console], None]) -> None:
     """Write text, or what ``draw`` prints when ``text`` is None, to stdout or whole to a file."""
-    from profiler import export
-
     if text is None and output is None:
         draw(console_for())
         return
@@ -160,6 +184,8 @@ def emit_text(form: str, output: str | None, text: str | None, draw: Callable[[C
         draw(console_for(buffer))
         text = buffer.getvalue()
     if output is not None:
-        export.write_text(text, output)
+        from profiler.export import write_text
+
+        write_text(text, output)
     else:
         sys.stdout.write(text)

@@ -112,7 +112,7 @@ def run(
         pairs, left, right = pair_launches(sides[0], sides[1], by=pair_by)
     if not pairs:
         raise NoMatchError(f"no launch of {before} pairs with one of {after} by {pair_by}: name them with --launch A:B")
-    declared = (work[0], work[-1]) if work else (None, None)
+    declared = common.declared(work, [common.sidecar_of(before), common.sidecar_of(after)])
     conditions = reports[0].conditions, reports[1].conditions
     comparisons = [
         explain(

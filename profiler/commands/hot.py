@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -65,19 +66,24 @@ def command(
     if len(work) > 1:
         raise UsageError("hot takes the work of one launch: give --macs or --gemm once")
     drawing = "dashboards.terminal.hot" if form == "table" else "profiler.export_hot"
-    code: list[Future[CodeReader | None]] = []
+    code: list[CodeReader] = []
+    ahead: list[Future[None]] = []
 
     def disassemble() -> None:
-        # Imported before the thread starts: nvdisasm takes longest, and must not wait for the imports that follow.
-        from profiler.cubin import open_code
+        from profiler.cubin import CodeReader
 
-        code.append(pool.submit(open_code, path))
+        # Whatever is wrong with the file, reading it says so; a report without code is no error here.
+        with suppress(ReportError):
+            # Opened before the thread starts: nvdisasm takes longest, and must not wait for the imports that follow.
+            code.append(CodeReader(path))
+            ahead.append(pool.submit(code[0].prefetch))
 
     with ThreadPoolExecutor(1) as pool:
         # Reading and disassembling are other processes: both at once, while this one imports.
         needed = (drawing, "profiler.attribution")
         (report,) = common.load_for_books([path], needed, by_instruction=True, beside=disassemble)
-        reader = code[0].result()
+        for one in ahead:
+            one.result()
     from profiler import attribution
     from profiler.selection import longest_sampled, select
 
@@ -85,10 +91,10 @@ def command(
     result = attribution.attribute_launch(
         report,
         chosen,
-        work=work[0] if work else None,
+        work=common.declared(work, [common.sidecar_of(path)])[0],
         source_folder=source,
         toml=attribution.region_text(regions),
-        reader=reader,
+        reader=code[0] if code else None,
     )
 
     if sass and not result.hot.code.functions:
@@ -111,6 +117,8 @@ def command(
 
 def _text(form: str, hot: Hot) -> str | None:
     """Return the text of a data format, None for the table."""
+    if form == "table":
+        return None
     from profiler import export, export_hot
 
     if form == "json":
@@ -121,11 +129,9 @@ def _text(form: str, hot: Hot) -> str | None:
         return export_hot.collapsed(hot)
     if form == "speedscope":
         return export.to_json(export_hot.speedscope(hot))
-    if form == "markdown":
-        from dashboards.markdown_hot import hot_markdown
+    from dashboards.markdown_hot import hot_markdown
 
-        return hot_markdown(hot)
-    return None
+    return hot_markdown(hot)
 
 
 def _offset(text: str, hot: Hot) -> tuple[str, int]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+
 import click
 
 
@@ -20,6 +24,7 @@ def command(spec: str, shape: str | None, warmup: int, repeat: int, seed: int) -
     """
     from profiler.launch import Bench
     from profiler.loading import resolve
+    from profiler.targets import FACTS
 
     specimen, names, _ = resolve(spec)
     wanted = specimen.shape_from(shape)
@@ -34,6 +39,9 @@ def command(spec: str, shape: str | None, warmup: int, repeat: int, seed: int) -
         case.poison()
         for _ in range(repeat):
             case.launch()
+        if case.launched and (facts := os.environ.get(FACTS)):
+            # For cyinst profile. What other libraries launched is not known here.
+            Path(facts).write_text(json.dumps({"kernels": case.launched}), encoding="utf-8")
         parts = [
             f"{repeat} launch{'es' if repeat > 1 else ''} of {specimen.name}:{variant.name} ({wanted})",
             *([f"kernels {', '.join(dict.fromkeys(case.launched))}"] if case.launched else []),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,7 @@ from profiler.errors import UsageError
 from profiler.selection import select
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import Console
 
 
@@ -47,28 +48,45 @@ def command(
     if limit is not None:
         longest = sorted(launches, key=lambda x: -(x.number("gpu__time_duration.sum") or 0.0))[:limit]
         launches = [x for x in launches if x in longest]
-    from profiler import export
     from profiler.accounting import account
 
-    accounts = [account(x, work[0] if work else None) for x in launches]
+    sidecar = common.sidecar_of(path)
+    (declared,) = common.declared(work, [sidecar])
+    accounts = [account(x, declared) for x in launches]
 
     def draw(console: Console) -> None:
         from dashboards.terminal.report import draw_report
 
         longest = max(accounts, key=lambda a: a.duration_ns or 0.0)
-        draw_report(console, path, report.conditions, accounts, accounts if details else [longest])
+        draw_report(console, path, report.conditions, accounts, accounts if details else [longest], sidecar)
 
     def markdown() -> str:
         from dashboards.markdown import report_markdown
 
         return report_markdown(path, report.conditions, accounts)
 
+    # The table has no use for the module that writes the other forms.
+    def document() -> dict[str, Any]:
+        from profiler.export import report_document
+
+        return report_document(report, accounts)
+
+    def rows() -> list[dict[str, Any]]:
+        from profiler.export import report_rows
+
+        return report_rows(accounts)
+
+    def frame() -> pd.DataFrame:
+        from profiler.export import report_frame
+
+        return report_frame(accounts)
+
     common.emit(
         form,
         output,
-        document=lambda: export.report_document(report, accounts),
-        rows=lambda: export.report_rows(accounts),
-        frame=lambda: export.report_frame(accounts),
+        document=document,
+        rows=rows,
+        frame=frame,
         markdown=markdown,
         draw=draw,
     )
