@@ -29,9 +29,11 @@ def microseconds(ns: float | None, signed: bool = False) -> str:
 
 
 def count(n: float | None) -> str:
-    """Format a count with k, M, G, T."""
+    """Format a count with k, M, G, T; an average count below 100 keeps its decimals, so that little is not none."""
     if n is None:
         return DASH
+    if abs(n) < 100 and n != int(n):
+        return f"{n:.2f}"
     for limit, scale, unit in ((1e4, 1.0, ""), (1e6, 1e3, " k"), (1e9, 1e6, " M"), (1e12, 1e9, " G")):
         if abs(n) < limit:
             return f"{n:,.0f}" if not unit else f"{_digits(n / scale)}{unit}"

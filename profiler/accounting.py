@@ -132,6 +132,7 @@ def _samples(launch: LaunchProfile) -> Samples | None:
         not_issued={s: round(x) for s in WarpState if (x := launch.number(s.sampled_not_issued_metric)) is not None},
         interval_cycles=launch.number(v.SAMPLE_INTERVAL),
         dropped_bytes=_integer(launch.number(v.SAMPLE_DROPPED)),
+        buffer_bytes=_integer(launch.number(v.SAMPLE_BUFFER)),
     )
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from profiler import __version__, nvml, sidecar
 from profiler import vocabulary as v
+from profiler.books import fills_buffer
 from profiler.container import read_modules
 from profiler.errors import CaptureError, MissingToolError, ReportError, UsageError
 from profiler.export import to_json
@@ -170,6 +171,7 @@ def _run(
         launch.number(v.SAMPLE_INTERVAL),
         round(sum(counts)) if counts else None,
         None if (dropped := launch.number(v.SAMPLE_DROPPED)) is None else round(dropped),
+        fills_buffer(round(sum(counts)), launch.number(v.SAMPLE_BUFFER)),
     )
     return _Run(file, report, request, outcome, before, after, tried), subject
 

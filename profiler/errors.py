@@ -66,3 +66,7 @@ class CaptureError(CyinstError):
     """ncu ran, or tried to, and left no report of the launch that was asked for."""
 
     exit_code = 9
+
+
+class NoLaunchError(CaptureError):
+    """The program ran through under ncu, and no launch was the one that was asked for."""

@@ -53,6 +53,10 @@ def bound_of(a: Account) -> Bound:
             "issue",
             f"Issue bound: {100 - a.no_eligible_pct:.0f} of 100 issue slots issued; only fewer instructions help.",
         )
+    if a.throughputs_pct.get("sm") is None:
+        # Empty issue slots alone do not tell waiting from tensor cores that are at their limit.
+        text = f"{_slots_clause(a).lstrip()} Whether a unit of the SM was at its limit was not collected"
+        return Bound("unknown", f"{text} (--section SpeedOfLight).")
     return Bound("latency", f"Latency bound:{_slots_clause(a)}")
 
 
@@ -295,13 +299,14 @@ def _few_samples(a: Account) -> list[Finding]:
 
 
 def _dropped(a: Account) -> list[Finding]:
-    dropped = a.samples.dropped_bytes if a.samples is not None else None
-    if not dropped:
+    if a.samples is None:
         return []
-    return [
-        Finding(
-            "dropped-samples", "warning",
-            f"{dropped:,} bytes of samples were dropped, the buffer was full: shares may lean to the launch's start.",
-            (Evidence(v.SAMPLE_DROPPED.name, dropped, "byte"),),
-        )
-    ]  # fmt: skip
+    lean = "shares may lean to the launch's start."
+    if dropped := a.samples.dropped_bytes:
+        text = f"{dropped:,} bytes of samples were dropped, the buffer was full: {lean}"
+        return [Finding("dropped-samples", "warning", text, (Evidence(v.SAMPLE_DROPPED.name, dropped, "byte"),))]
+    if a.samples.buffer_full and a.samples.buffer_bytes is not None:
+        text = f"{a.samples.total:,} samples fill the buffer; what ran after them was not sampled: {lean}"
+        evidence = Evidence(v.SAMPLE_BUFFER.name, a.samples.buffer_bytes, "byte")
+        return [Finding("dropped-samples", "warning", text, (evidence,))]
+    return []

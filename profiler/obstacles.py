@@ -9,7 +9,7 @@ import re
 import signal
 
 from profiler.doctor import System, capturing
-from profiler.errors import CaptureError
+from profiler.errors import CaptureError, NoLaunchError
 from profiler.ncu_command import Request
 from profiler.ncu_run import Outcome
 
@@ -26,13 +26,9 @@ def obstacle(outcome: Outcome, request: Request, report_written: bool) -> Captur
     """
     if report_written and outcome.code == 0:
         return None
-    text = (
-        _time_up(outcome, request)
-        or _refused(outcome)
-        or _not_started(outcome, request)
-        or _failed(outcome)
-        or _nothing(outcome, request)
-    )
+    text = _time_up(outcome, request) or _refused(outcome) or _not_started(outcome, request) or _failed(outcome)
+    if text is None and (nothing := _nothing(outcome, request)) is not None:
+        return NoLaunchError(nothing)
     if text is None:
         last = next((line for kind, line in reversed(outcome.lines) if kind != "PROF"), "it did not say why")
         text = f"ncu left no whole report ({last}){_ended(outcome)}"

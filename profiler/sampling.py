@@ -30,7 +30,7 @@ def next_interval(tries: Sequence[Try], enough: int = ENOUGH) -> int | None:
         return None
     value = round(math.log2(last.cycles)) - _BASE
     known = {round(math.log2(t.cycles)) - _BASE for t in tries if t.cycles}
-    if last.dropped_bytes:
+    if last.lossy:
         wanted = min(COARSEST, value + STEP)
     elif last.samples < enough:
         wanted = max(FINEST, value - math.ceil(math.log2(enough / max(1, last.samples))))
@@ -41,7 +41,7 @@ def next_interval(tries: Sequence[Try], enough: int = ENOUGH) -> int | None:
 
 def best(tries: Sequence[Try]) -> int:
     """Return the index of the try to keep: without dropped samples if there is one, of those with most samples."""
-    return max(range(len(tries)), key=lambda i: (not tries[i].dropped_bytes, tries[i].samples or 0, i))
+    return max(range(len(tries)), key=lambda i: (not tries[i].lossy, tries[i].samples or 0, i))
 
 
 def told(tries: Sequence[Try], kept: int, enough: int = ENOUGH) -> str | None:
@@ -50,13 +50,15 @@ def told(tries: Sequence[Try], kept: int, enough: int = ENOUGH) -> str | None:
     if have.samples is None:
         return None
     parts = [
-        f"one per {t.cycles:,.0f} cycles: {t.samples:,} samples" + (", some dropped" if t.dropped_bytes else "")
+        f"one per {t.cycles:,.0f} cycles: {t.samples:,} samples" + (", some lost" if t.lossy else "")
         for t in tries
         if t.cycles and t.samples is not None
     ]
     text = "sampled " + ", then ".join(parts) if len(tries) > 1 else ""
     if have.dropped_bytes:
         text += f"{'; ' if text else ''}{have.dropped_bytes:,} bytes of samples were dropped"
+    elif have.buffer_full:
+        text += f"{'; ' if text else ''}the buffer is full: what ran after {have.samples:,} samples was not sampled"
     if have.samples < enough:
         bound = 50.0 / math.sqrt(have.samples) if have.samples else None
         error = f": shares are uncertain by up to {bound:.1f} points" if bound is not None else ""

@@ -48,6 +48,13 @@ class Try:
     cycles: float | None
     samples: int | None
     dropped_bytes: int | None
+    # ncu says nothing of samples that no longer fitted.
+    buffer_full: bool = False
+
+    @property
+    def lossy(self) -> bool:
+        """Whether samples are known to be lost."""
+        return bool(self.dropped_bytes) or self.buffer_full
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def specimen_targets(text: str, shape: str | None = None, kernel: str | None = N
                     specimen.name, variant.name, variant.idea, dict(wanted), str(place), git=git, dirty=dirty
                 ),
                 work=specimen.work_of(wanted),
-                environment={"PYTHONPATH": _python_path()},
+                environment={"PYTHONPATH": package_path()},
             )
         )
     return targets
@@ -75,7 +75,7 @@ def program_target(words: Sequence[str], kernel: str | None = None, nvtx: str | 
     return Target(re.sub(r"[^\w.-]+", "_", stem) or "program", tuple(words), kernel, nvtx)
 
 
-def _python_path() -> str:
+def package_path() -> str:
     """So that the child finds this very package, from whichever folder it is started."""
     root = str(Path(__file__).resolve().parent.parent)
     known = os.environ.get("PYTHONPATH")

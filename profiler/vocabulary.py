@@ -195,6 +195,7 @@ OPCODES = MetricSpec(
 SPILLS = MetricSpec("sass__inst_executed_register_spilling", "Register Spilling Instructions", "inst", "SourceCounters")
 SAMPLE_INTERVAL = MetricSpec("smsp__pcsamp_interval_cycles", "Sampling Interval", "cycle", "SourceCounters")
 SAMPLE_DROPPED = MetricSpec("smsp__pcsamp_dropped_bytes", "Dropped Samples", "byte", "SourceCounters")
+SAMPLE_BUFFER = MetricSpec("smsp__pcsamp_buffer_size_bytes", "Sampling Buffer Size", "byte", "SourceCounters")
 PASSES = MetricSpec("profiler__replayer_passes", "Passes", "pass", "")
 
 DEVICE_NAME = "device__attribute_display_name"

@@ -15,7 +15,7 @@ from referencing import Registry, Resource
 from profiler import cli
 
 ROOT = Path(__file__).parent.parent
-BYTE, WIDE = (ROOT / "profiler" / "demo" / f"q6k_{x}_loads.sm90.ncu-rep" for x in ("byte", "wide"))
+BYTE, WIDE = (ROOT / "tests" / "captures" / "trial" / f"q6k_{x}_loads.sm90.ncu-rep" for x in ("byte", "wide"))
 CAPTURES = Path(__file__).parent / "captures"
 SCHEMAS = {p.name: json.loads(p.read_text()) for p in (ROOT / "profiler" / "schemas").glob("*.json")}
 

@@ -15,8 +15,9 @@ from profiler.model import Report
 from profiler.ncu_parse import read
 
 REPO = Path(__file__).resolve().parent.parent
-DEMO = tuple(REPO / "profiler" / "demo" / f"q6k_{kind}_loads.sm90.ncu-rep" for kind in ("byte", "wide"))
-CAPTURES = tuple(sorted((REPO / "tests" / "captures").glob("*.ncu-rep")))
+DEMO = tuple(REPO / "tests" / "captures" / "trial" / f"q6k_{kind}_loads.sm90.ncu-rep" for kind in ("byte", "wide"))
+BUNDLED = tuple(sorted((REPO / "profiler" / "demo").glob("*.ncu-rep")))
+CAPTURES = (*BUNDLED, *sorted((REPO / "tests" / "captures").glob("*.ncu-rep")))
 # Reports of other people are never part of this repository; CYINST_CORPUS names the folder that holds them.
 CORPUS = Path(os.environ.get("CYINST_CORPUS") or REPO.parent / "shared" / "corpus")
 CORPUS_FILES = (

@@ -3,11 +3,14 @@
 ``FAKE_NCU`` holds JSON: ``said`` (a name in tests/data/ncu), ``code``, ``report`` (a file to leave, by sampling
 interval where it is an object), ``half`` (leave the first half of it and die), ``hang`` (seconds to sleep, with a child
 that sleeps too), ``stubborn`` (ignore SIGTERM), ``kernels`` (what cyinst launch would say of its launch), ``log`` (a
-file that gets the command lines and process numbers).
+file that gets the command lines and process numbers), ``replay`` (really run the program, a Python one on tests/stage,
+and leave the report of the range of its first launch that matches: {range name: file}).
 """
 
+import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +22,40 @@ DATA = Path(__file__).parent / "data" / "ncu"
 
 def option(name, default=None):
     return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
+
+
+def replay(reports):
+    log = Path(os.environ["STAGE_LOG"])
+    seen = len(log.read_text().splitlines()) if log.exists() else 0
+    words = sys.argv[sys.argv.index(sys.executable) :]
+    sys.stdout.write("==PROF== Connected to process 1000\n")
+    sys.stdout.flush()
+    # To the end of the pipe: ncu waits for the children of the program as well.
+    environment = {**os.environ, "NV_NSIGHT_INJECTION_PORT_BASE": "49152"}
+    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    code = done.returncode
+    sys.stdout.write(done.stdout)
+    wanted = {value for name, value in itertools.pairwise(sys.argv) if name == "--nvtx-include"}
+    pattern = option("--kernel-name", "regex:").removeprefix("regex:")
+    ran = [json.loads(line) for line in log.read_text().splitlines()[seen:]] if log.exists() else []
+    found = [
+        (note["launch"], sorted(wanted & set(note["ranges"]))[0])
+        for note in ran
+        if "launch" in note and wanted & set(note["ranges"]) and re.search(pattern, note["launch"])
+    ][int(option("--launch-skip", "0")) :]
+    for kernel, name in found[:1]:
+        sys.stdout.write(f'==PROF== Profiling "{kernel}" - 0 (1/1): 0%....50%....100% - 4 passes\n')
+        export(Path(reports[name.partition("@")[2].rstrip("/")]).read_bytes())
+    sys.stdout.write("==PROF== Disconnected from process 1000\n")
+    if code:
+        sys.stdout.write(f"==ERROR== The application returned an error code ({code}).\n")
+    elif not found:
+        sys.stdout.write("==WARNING== No kernels were profiled.\n")
+    return code
+
+
+def export(data):
+    Path(option("--export").replace("%%", "%") + ".ncu-rep").write_bytes(data)
 
 
 def main():
@@ -34,6 +71,8 @@ def main():
     if "log" in told:
         with open(told["log"], "a") as log:
             log.write(json.dumps(note) + "\n")
+    if "replay" in told:
+        return replay(told["replay"])
     said = DATA / f"{told.get('said', 'ok')}.out"
     sys.stdout.write(said.read_text())
     sys.stdout.flush()
@@ -46,8 +85,7 @@ def main():
         report = report[option("--warp-sampling-interval", "auto")]
     if report:
         data = Path(report).read_bytes()
-        target = Path(option("--export").replace("%%", "%") + ".ncu-rep")
-        target.write_bytes(data[: len(data) // 2] if told.get("half") else data)
+        export(data[: len(data) // 2] if told.get("half") else data)
     if told.get("half"):
         os.kill(os.getpid(), signal.SIGKILL)
     if "hang" in told:

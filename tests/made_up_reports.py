@@ -42,3 +42,23 @@ def a_launch(
     if pcs:
         metrics[EXECUTED] = Metric(EXECUTED, "inst", None, Instances((1,) * len(pcs), tuple(pcs)))
     return replace(like, index=index, mangled=mangled, metrics=metrics)
+
+
+def only(data: bytes, index: int) -> bytes:
+    """A report with one of its results. Each has a block of its own here; what the others' headers hold stays."""
+    block = container._message_classes()["Block"]
+    at = 8 + struct.unpack_from("<I", data, 4)[0]
+    parts, results = [data[:at]], 0
+    while at < len(data):
+        (size,) = struct.unpack_from("<I", data, at)
+        header = block.FromString(data[at + 4 : at + 4 + size])
+        at += 4 + size
+        payload = data[at : at + header.size]
+        at += header.size
+        if header.results:
+            if results != index:
+                header.results, header.size, payload = 0, 0, b""
+            results += 1
+        raw = header.SerializeToString()
+        parts += [struct.pack("<I", len(raw)), raw, payload]
+    return b"".join(parts)

@@ -21,7 +21,7 @@ from profiler.model import Report, Work
 from profiler.ncu_parse import load
 from profiler.vocabulary import WarpState, metrics_for_attribution
 
-DEMO = Path(__file__).parent.parent / "profiler" / "demo"
+DEMO = Path(__file__).parent / "captures" / "trial"
 REGIONS = (DEMO / "q6k.regions.toml").read_text()
 STATES = [s.value for s in WarpState]
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from cli_helpers import CAPTURES, ROOT, WIDE, validate
 
-from profiler import capture as room
 from profiler import nvml, sidecar
+from profiler.books import fills_buffer
 from profiler.capture import capture, verified
 from profiler.errors import CaptureError, MissingToolError, ReportError, UsageError
 from profiler.model import Work
@@ -25,6 +25,7 @@ from profiler.ncu_parse import load
 from profiler.plans import PLANS
 from profiler.sampling import best, next_interval, told
 from profiler.sidecar import Subject, Try
+from profiler.vocabulary import WarpState
 
 QUICK = Path(__file__).parent / "data" / "quick.sm90.ncu-rep"
 ASKED = Request(("./a",), PLANS["quick"], timeout=60.0)
@@ -92,7 +93,7 @@ def test_a_report_comes_with_its_sidecar(ncu: str, tell: Callable[..., Path], tm
     assert document["command"][3] == str(place).removesuffix(".ncu-rep")
     assert (document["passes"], document["plan"], document["ncu"]) == (4, "quick", "2025.3.1.0")
     assert document["subject"]["kernels"] == ["alpha", "beta"]
-    assert document["tries"] == [{"interval": None, "cycles": 2048.0, "samples": 30938, "dropped_bytes": 0}]
+    assert document["tries"] == [{"interval": None, "cycles": 2048.0, "samples": 30219, "dropped_bytes": 0, "buffer_full": False}]
     assert len(document["cubin"]) == 64
     again = sidecar.read(place)
     assert again == found.sidecar
@@ -218,12 +219,12 @@ def test_few_samples_are_sampled_again_more_often(
     have = sum(
         launch.number(s.sampled_metric) or 0
         for launch in load(few, instances=False, sources=False).launches
-        for s in room.v.WarpState
+        for s in WarpState
     )
     assert 1000 < have < 2000
     log = tell(said="ok", report={"auto": str(few), "5": str(QUICK)})
     found = capture(ASKED, ncu, tmp_path / "a.ncu-rep", samples=2 * int(have) - 1)
-    assert [x.samples for x in found.sidecar.tries] == [have, 30938]
+    assert [x.samples for x in found.sidecar.tries] == [have, 30219]
     assert found.sidecar.kept == 1
     assert found.sidecar.tries[1].interval == 5
     assert found.sidecar.command[-3:] == ("--warp-sampling-interval", "5", "./a")
@@ -235,7 +236,7 @@ def test_few_samples_are_sampled_again_more_often(
     tell(said="ok", report={"3": str(few)})
     assert len(capture(replace(ASKED, interval=3), ncu, tmp_path / "c.ncu-rep", samples=10**9).sidecar.tries) == 1
     # Nor after a run that took long.
-    monkeypatch.setattr(room, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(sys.modules["profiler.capture"], "PATIENCE_SECONDS", 0.0)
     tell(said="ok", report={"auto": str(few)})
     assert len(capture(ASKED, ncu, tmp_path / "d.ncu-rep", samples=10**9).sidecar.tries) == 1
 
@@ -250,8 +251,8 @@ def test_a_second_run_that_fails_does_not_cost_the_first(ncu: str, tell: Callabl
     assert left(tmp_path) == ["a.cyinst.json", "a.ncu-rep", "bin", "calls"]
 
 
-def tried(value: int, samples: int, dropped: int = 0) -> Try:
-    return Try(None, float(2 ** (5 + value)), samples, dropped)
+def tried(value: int, samples: int, dropped: int = 0, full: bool = False) -> Try:
+    return Try(None, float(2 ** (5 + value)), samples, dropped, full)
 
 
 @pytest.mark.parametrize(
@@ -267,6 +268,7 @@ def tried(value: int, samples: int, dropped: int = 0) -> Try:
         ([tried(4, 100, dropped=64), tried(6, 25)], 0),
         ([tried(6, 100), tried(4, 200, dropped=1)], None),
         ([tried(31, 1, dropped=64)], None),
+        ([tried(6, 3_262_152, full=True)], 8),
         ([tried(6, 10), tried(0, 600), tried(0, 600)], None),
         ([Try(None, None, None, None)], None),
     ],
@@ -279,9 +281,20 @@ def test_the_best_try_has_no_dropped_samples_and_then_the_most() -> None:
     assert best([tried(6, 100), tried(2, 1600, dropped=64), tried(4, 400)]) == 2
     assert best([tried(6, 100), tried(2, 1600)]) == 1
     assert best([tried(6, 100, dropped=64)]) == 0
+    assert best([tried(6, 3_262_152, full=True), tried(8, 1_530_185)]) == 1
+
+
+def test_a_full_buffer_is_seen_though_ncu_counts_nothing_dropped() -> None:
+    # Launches of 49 ms on an H200 at one sample per 2,048 and per 4,096 cycles.
+    assert fills_buffer(3_262_152, 33_554_432)
+    assert not fills_buffer(3_062_392, 33_554_432)
+    assert not fills_buffer(3_262_152, None)
 
 
 def test_what_is_told_of_the_samples() -> None:
+    assert told([tried(6, 3_262_152, full=True)], 0) == (
+        "the buffer is full: what ran after 3,262,152 samples was not sampled"
+    )
     assert told([tried(6, 5000)], 0) is None
     assert told([Try(None, None, None, None)], 0) is None
     text = told([tried(6, 100), tried(2, 900)], 1)

@@ -91,7 +91,7 @@ def test_compare_json_is_the_contract_and_closes(run: Any) -> None:
     assert document["refusals"] == []
 
 
-DEMO_REGIONS = ("--hot", "--regions", ROOT / "profiler" / "demo" / "q6k.regions.toml")
+DEMO_REGIONS = ("--hot", "--regions", ROOT / "tests" / "captures" / "trial" / "q6k.regions.toml")
 
 
 def test_compare_hot_json_is_the_contract_and_closes(run: Any) -> None:
@@ -185,7 +185,7 @@ def test_per_work_divides_by_the_work_of_each_side(run: Any) -> None:
         ("report", CAPTURES / "basic.sm90.ncu-rep"),
         ("report", CAPTURES / "kinds.sm90.ncu-rep", "--details"),
         ("compare", BYTE, WIDE),
-        ("compare", BYTE, WIDE, "--hot", "--regions", ROOT / "profiler" / "demo" / "q6k.regions.toml"),
+        ("compare", BYTE, WIDE, "--hot", "--regions", ROOT / "tests" / "captures" / "trial" / "q6k.regions.toml"),
         ("compare", BYTE, WIDE, "--hot"),
         ("compare", CAPTURES / "kinds.sm90.ncu-rep", CAPTURES / "kinds.sm90.ncu-rep"),
         ("demo",),
@@ -206,8 +206,8 @@ def test_the_report_leads_with_what_bounds_the_launch(run: Any) -> None:
 
 def test_the_demo_prints_the_change_and_why(run: Any) -> None:
     out = " ".join(run("demo").out.split())
-    assert "-66.5 %, 2.99x faster: fewer instructions (-64.5 %)" in out
-    for number in ("2,246.4 us", "752.4 us", "3.705 -> 2.259", "global load 8 bit 34.77 M -> 1.054 M"):
+    assert "-50.8 %, 2.03x faster: less waiting per instruction (-30.6 %)" in out
+    for number in ("1,148.4 us", "564.7 us", "1.765 -> 0.340", "global load 8 bit 34.77 M -> 1.054 M"):
         assert number in out
 
 

@@ -13,7 +13,7 @@ from profiler.model import Conditions, Metric, Report, Setting, Work
 from profiler.ncu_parse import load
 from profiler.vocabulary import metrics_for_accounting
 
-DEMO = Path(__file__).parent.parent / "profiler" / "demo"
+DEMO = Path(__file__).parent / "captures" / "trial"
 CAPTURES = Path(__file__).parent / "captures"
 
 

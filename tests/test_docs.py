@@ -1,3 +1,4 @@
+import json
 import re
 import subprocess
 import sys
@@ -8,7 +9,13 @@ import pytest
 from profiler.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = ("kernels", "profiler/demo", "tests/captures")
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / folder / "README.md" for folder in FOLDERS),
+]
 
 
 def test_quoted_outputs_are_what_the_commands_print() -> None:
@@ -26,11 +33,28 @@ def test_every_command_is_documented() -> None:
         assert name in readme
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
         if "://" not in target:
             assert (document.parent / target).exists(), target
+
+
+def test_the_region_file_of_the_page_names_regions_of_the_bundled_capture(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "hot.md").read_text()
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (command,) = re.findall(r"`(cyinst hot [^`]+ --regions my\.toml)`", page)
+    (tmp_path / "my.toml").write_text(text)
+    words = [str(tmp_path / w) if w == "my.toml" else w for w in command.split()[1:]]
+    done = subprocess.run(
+        [sys.executable, "-m", "profiler.cli", *words, "--format", "json"], cwd=ROOT, capture_output=True, check=True
+    )
+    hot = json.loads(done.stdout)
+    executed = {r["name"]: r["executed"] for r in hot["regions"]}
+    assert hot["region_source"] == "region file"
+    assert set(executed) == {"weights", "scale loads", "(unmarked)"}
+    # For each 16 weights: two loads of scales (d, sc) against 32 of single bytes, and what is done with those.
+    assert executed["weights"] > 16 * executed["scale loads"] > 0
 
 
 def test_every_exit_code_is_in_the_readme() -> None:

@@ -14,7 +14,7 @@ import pytest
 from cli_helpers import BYTE, CAPTURES, ROOT, WIDE, Outcome, validate, widest
 
 Run = Callable[..., Outcome]
-REGION_FILE = ROOT / "profiler" / "demo" / "q6k.regions.toml"
+REGION_FILE = ROOT / "tests" / "captures" / "trial" / "q6k.regions.toml"
 KINDS = CAPTURES / "kinds.sm90.ncu-rep"
 SAMPLES_ONLY, STATES_ONLY = (CAPTURES / f"{x}_only.sm90.ncu-rep" for x in ("samples", "states"))
 WIDE_SAMPLES, WIDE_LOST, WIDE_INSTRUCTIONS = 85_742, 20_005, 1_248

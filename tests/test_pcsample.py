@@ -25,7 +25,7 @@ from profiler.pcsample import attribute
 from profiler.regions import Regions, Span, find_regions
 from profiler.vocabulary import EXECUTED_PER_PC, WarpState, metrics_for_attribution
 
-REGION_FILE = (REPO / "profiler" / "demo" / "q6k.regions.toml").read_text()
+REGION_FILE = (REPO / "tests" / "captures" / "trial" / "q6k.regions.toml").read_text()
 WIDE, KINDS = DEMO[1], REPO / "tests" / "captures" / "kinds.sm90.ncu-rep"
 LONG = WarpState.LONG_SCOREBOARD
 SCOREBOARDS = (LONG, WarpState.SHORT_SCOREBOARD)

@@ -1,10 +1,12 @@
-"""``cyinst profile`` on a GPU, with the real ncu: two rungs, a wrong filter, a failing program, a time limit."""
+"""``cyinst profile`` on a GPU, with the real ncu: two rungs, obstacles, and from Python."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +88,82 @@ def test_obstacles(tmp_path: Path, args: tuple[str, ...], line: str) -> None:
     assert done.returncode == 9, done.stdout + done.stderr
     assert line in done.stderr
     assert not (tmp_path / "new").exists()
+
+
+def script(folder: Path, text: str, *, session: bool = False) -> str:
+    """Run a script, or its text at a session's standard input, and return what it printed."""
+    (folder / "script.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-" if session else "script.py"], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        input=text if session else "", capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+BLOCKS = """
+import cupy, profiler
+axpy = cupy.ElementwiseKernel("float32 a, float32 x, float32 y", "float32 z", "z = a * x + y", "my_axpy")
+x = cupy.arange(1 << 22, dtype="float32")
+y = cupy.ones_like(x)
+axpy(2, x, y)
+for times in range(1, 3):
+    with profiler.capture("step", work=profiler.Work(x.size), samples=0) as c:
+        for _ in range(times):
+            z = axpy(times, x, y)
+    print(c.launch.kernel, c.account.duration_ns > 0, c.account.per_work.work.macs == x.size, float(z[3]))
+    print([(r.domain, r.name) for r in c.launch.nvtx], c.path.is_file(), c.sidecar.not_collected)
+try:
+    with profiler.capture("nothing"):
+        pass
+except profiler.CyinstError as error:
+    print(error)
+"""
+
+
+def test_a_script_captures_its_blocks(tmp_path: Path) -> None:
+    lines = script(tmp_path, BLOCKS).splitlines()
+    ranges = "[('cyinst', 'step')] True ()"
+    assert lines[:4] == ["my_axpy True True 4.0", ranges, "my_axpy True True 7.0", ranges]
+    assert lines[4].startswith("capture('nothing'): it ran under ncu, and no launch was in NVTX range")
+    assert len(list((tmp_path / "cyinst-captures").glob("*.ncu-rep"))) == 2
+
+
+BACKWARD = """
+import threading, cupy, profiler
+x = cupy.arange(1 << 20, dtype="float32")
+def work():
+    with cupy.cuda.Device(0):
+        cupy.sqrt(x)
+work()
+with profiler.capture("step", process_wide=True) as c:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+print(c.launch.kernel)
+"""
+
+
+def test_launches_of_other_threads(tmp_path: Path) -> None:
+    assert "sqrt" in script(tmp_path, BACKWARD)
+
+
+def test_a_session_captures_a_function(tmp_path: Path) -> None:
+    text = (
+        "import operator, cupy, profiler\nx = cupy.ones(1 << 20, dtype='float32')\n"
+        "c = profiler.profile(operator.mul, x, 3, work=profiler.Work(1 << 20))\n"
+        "print(c.launch.kernel, c.account.duration_ns > 0, [r.name for r in c.launch.nvtx])"
+    )
+    words = script(tmp_path, text, session=True).split()
+    assert words[0].startswith("cupy_multiply")
+    assert words[1:] == ["True", "['mul']"]
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+def test_a_pytorch_product(tmp_path: Path) -> None:
+    text = (
+        "import torch, profiler\na = torch.randn(1024, 1024, device='cuda', dtype=torch.bfloat16)\n"
+        "c = profiler.profile(torch.matmul, a, a, work=(1024, 1024, 1024), plan='books')\n"
+        "print(c.account.per_work.work.label, c.account.duration_ns > 0, c.sidecar.plan, c.launch.nvtx[-1].name)"
+    )
+    assert script(tmp_path, text) == "1024 x 1024 x 1024 True books matmul\n"

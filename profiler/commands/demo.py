@@ -1,4 +1,4 @@
-"""``cyinst demo``: the main job on the bundled captures."""
+"""``cyinst demo``: the main job on the bundled captures, rungs 3 and 4 of the ladder in kernels/q6k."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GEMM = (2630, 3584, 3584)
 
 @click.command(name="demo")
 def command() -> None:
-    """Compare two bundled captures of a q6_K GEMM on an H200: byte loads against wide loads."""
+    """Compare two bundled captures of the q6_K ladder on an H200: byte loads against 16-byte loads of weights."""
     from profiler.commands.compare import run
 
     sizes = ",".join(map(str, GEMM))
