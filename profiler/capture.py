@@ -229,7 +229,8 @@ def _sidecar(
         command=tuple(command_line(ncu, one.request, destination)),
         program=one.request.program,
         kernel=launch.demangled or launch.kernel,
-        passes=one.outcome.passes,
+        # ncu's progress line breaks where a launch takes long; the report knows as well.
+        passes=one.outcome.passes or (None if (n := launch.number(v.PASSES)) is None else round(n)),
         seconds=round(one.outcome.seconds, 2),
         subject=subject,
         work=work,

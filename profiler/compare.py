@@ -373,7 +373,10 @@ def _sentence(c: Comparison, of_which: Mapping[str, str]) -> str:
         key=lambda t: abs(t.delta_ns),
         default=None,
     )
-    parts.append(f", most of it {detail.detail})" if detail is not None else ")")
+    if detail is not None:
+        most = abs(detail.delta_ns) >= abs(main.delta_ns) / 2
+        parts.append(f", {'most of it' if most else 'the largest part'} {detail.detail}")
+    parts.append(")")
     others = [t for t in ranked[1:] if abs(t.share_pct or 0.0) >= 5.0]
     if others:
         parts.append("; " + "; ".join(f"{_phrase(t, of_which)} ({_pct(t.share_pct)})" for t in others[:2]))

@@ -6,9 +6,11 @@ Everything between the command line and the drawing; Python callers enter here a
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from profiler.export import comparison_document, report_document
 from profiler.model import Metric
 from profiler.ncu_command import Request, command_line, shown
 from profiler.plans import plan_named
+from profiler.ranges import DOMAIN
 from profiler.sampling import ENOUGH
 from profiler.targets import Target, program_target, specimen_targets
 
@@ -142,6 +145,11 @@ def preflight(options: Options) -> list[str]:
 def run(found: Sequence[Target], options: Options, progress: Callable[[str], None] = lambda text: None) -> Profiled:
     """Capture every target, one after the other, and close the books."""
     ncu = checks.locate(options.ncu)
+    ours = any(t.program[:1] == (sys.executable,) and (t.nvtx or "").startswith(f"{DOMAIN}@") for t in found)
+    if ours and find_spec("nvtx") is None:
+        raise MissingToolError(
+            "the launch is found by its NVTX range, and the package nvtx is not here: pip install nvtx"
+        )
     requests = [request_of(target, options) for target in found]
     captures: list[Captured] = []
     for target, request, place in zip(found, requests, destinations(found, options), strict=True):

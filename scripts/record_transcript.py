@@ -12,7 +12,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+
+from profiler import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = Path("/tmp/cyinst")
@@ -73,7 +76,8 @@ def main(out: Path) -> None:
         "# A transcript of cyinst profile",
         "",
         f"Written by `python scripts/record_transcript.py` on {gpu.replace(', ', ', driver ')}; ncu {ncu.strip()}.",
-        "The programs are in [benchmarks/gpu](../benchmarks/gpu). Outputs are whole, at 100 columns.",
+        "The programs are in [benchmarks/gpu](../benchmarks/gpu). Outputs are whole, at 100 columns; they say what cyinst",
+        f"{__version__} said on {datetime.now(UTC):%Y-%m-%d}, and wording may have changed since.",
         "",
     ]
     for title, command, extra in STEPS:

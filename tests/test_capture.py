@@ -93,7 +93,9 @@ def test_a_report_comes_with_its_sidecar(ncu: str, tell: Callable[..., Path], tm
     assert document["command"][3] == str(place).removesuffix(".ncu-rep")
     assert (document["passes"], document["plan"], document["ncu"]) == (4, "quick", "2025.3.1.0")
     assert document["subject"]["kernels"] == ["alpha", "beta"]
-    assert document["tries"] == [{"interval": None, "cycles": 2048.0, "samples": 30219, "dropped_bytes": 0, "buffer_full": False}]
+    assert document["tries"] == [
+        {"interval": None, "cycles": 2048.0, "samples": 30219, "dropped_bytes": 0, "buffer_full": False}
+    ]
     assert len(document["cubin"]) == 64
     again = sidecar.read(place)
     assert again == found.sidecar

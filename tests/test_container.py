@@ -19,7 +19,7 @@ from profiler.ncu_parse import load, read
 
 ON_LINE, IN_REPORT, DEFAULT = "command line", "report", "ncu default"
 
-# As tests/captures/record.sh runs ncu, in its order: cache control, replay mode, whether the source was imported.
+# As scripts/record_captures.py runs ncu, in its order: cache control, replay mode, whether the source was imported.
 RECORDED = {
     "kinds": (("all", DEFAULT), ("kernel", DEFAULT), "yes"),
     "basic": (("all", DEFAULT), ("kernel", DEFAULT), "no"),

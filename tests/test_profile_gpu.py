@@ -93,8 +93,9 @@ def test_obstacles(tmp_path: Path, args: tuple[str, ...], line: str) -> None:
 def script(folder: Path, text: str, *, session: bool = False) -> str:
     """Run a script, or its text at a session's standard input, and return what it printed."""
     (folder / "script.py").write_text(text)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     done = subprocess.run(
-        [sys.executable, "-" if session else "script.py"], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-" if session else "script.py"], cwd=folder, env=environment,
         input=text if session else "", capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
