@@ -76,8 +76,8 @@ def main(out: Path) -> None:
         "# A transcript of cyinst profile",
         "",
         f"Written by `python scripts/record_transcript.py` on {gpu.replace(', ', ', driver ')}; ncu {ncu.strip()}.",
-        "The programs are in [benchmarks/gpu](../benchmarks/gpu). Outputs are whole, at 100 columns; they say what cyinst",
-        f"{__version__} said on {datetime.now(UTC):%Y-%m-%d}, and wording may have changed since.",
+        "The programs are in [benchmarks/gpu](../benchmarks/gpu). Outputs are whole, at 100 columns; they say what",
+        f"cyinst {__version__} said on {datetime.now(UTC):%Y-%m-%d}, and wording may have changed since.",
         "",
     ]
     for title, command, extra in STEPS:

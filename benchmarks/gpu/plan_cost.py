@@ -72,7 +72,7 @@ def main() -> None:
                 samples = launch["samples"]["total"] if launch.get("samples") else "none"
                 said = f"{apart[worst]:.1f} points ({worst})" if worst else "too few samples"
                 print(
-                    f"| {label} | {plan} | {sidecar['passes']} | {sidecar['seconds']:.1f} "
+                    f"| {label} | {plan} | {sidecar['passes'] or 'not known'} | {sidecar['seconds']:.1f} "
                     f"| {launch['duration_ns'] / 1e3:.1f} | {samples} | {said} |",
                     flush=True,
                 )

@@ -1,4 +1,4 @@
-// Small kernels whose instruction counts are known by construction, recorded by scripts/record_captures.py.
+// Small kernels whose instruction counts are known by construction, recorded by record.sh.
 // Usage: fixture SCENARIO   (kinds | many | ranges | graph)
 #include <cstdint>
 #include <cstdio>
