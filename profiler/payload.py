@@ -41,7 +41,7 @@ def pack(
         reason = " ".join(str(error).split())
         raise UsageError(f"profile({name}): cannot be sent to a process of its own ({reason}): {remedy}") from None
     if pickler is pickle and b"__main__" in body:
-        raise UsageError(f"profile({name}): is, or uses, what this session alone defines: {remedy}")
+        raise UsageError(f"profile({name}): is, or uses, what the prompt alone defines: {remedy}")
     # A session's working folder is an empty word on its path; the other process starts in the same folder.
     head = {"path": sys.path, "name": name, "warmup": warmup, "process_wide": process_wide, "body": body}
     return pickle.dumps(head)

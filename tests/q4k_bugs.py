@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass
 from pathlib import Path
+
+from planted_bug import PlantedBug
 
 from profiler.launch import Bench
 from profiler.loading import load_specimen
 from profiler.specimen import Shape
 from profiler.verify import Check, verify
 
-KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 SHAPE = Shape(tokens=5, rows=130, k=512)
 
 
-@dataclass(frozen=True)
-class Bug:
-    """In a file of kernels/q4k ``old`` becomes ``new``; ``variant`` must get ``verdict``, for ``why``."""
+class Bug(PlantedBug):
+    """A bug of kernels/q4k."""
 
-    name: str
-    file: str
-    old: str
-    new: str
-    variant: str
-    verdict: str
-    why: str
-
-    def plant(self, folder: Path) -> Path:
-        """Return the specimen of a copy of the kernels in which the bug is."""
-        for part in ("formats", "q4k"):
-            shutil.copytree(KERNELS / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-        path = folder / "q4k" / self.file
-        text = path.read_text()
-        assert text.count(self.old) == 1, f"{self.name}: {text.count(self.old)} places in {self.file}"
-        path.write_text(text.replace(self.old, self.new))
-        return folder / "q4k"
+    specimen = "q4k"
 
 
 LOOKUP = "planes = _registered.get(pointer)\n    if planes is None or planes.weights() is None"

@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
-from pathlib import Path
+
+from planted_bug import PlantedBug
 
 from profiler.specimen import Shape
 
-KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 # 224 and 210 bytes from block to block: where 16-byte loads are possible, and where they are not.
 WIDE, NARROW = (Shape(tokens=5, rows=130, k=512, pitch=pitch) for pitch in (224, 210))
 
 
 @dataclass(frozen=True)
-class Bug:
-    """In a file of kernels/q6k ``old`` becomes ``new``; ``variant`` must get ``verdict``, for ``why``, at one pitch."""
+class Bug(PlantedBug):
+    """A bug of kernels/q6k, which shows at one pitch."""
 
-    name: str
-    file: str
-    old: str
-    new: str
-    variant: str
-    verdict: str
-    why: str
+    specimen = "q6k"
     wide: bool = True
 
     @property
     def shape(self) -> Shape:
         """Where it shows."""
         return WIDE if self.wide else NARROW
-
-    def plant(self, folder: Path) -> Path:
-        """Return the specimen of a copy of the kernels in which the bug is."""
-        for part in ("formats", "q6k"):
-            shutil.copytree(KERNELS / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-        path = folder / "q6k" / self.file
-        text = path.read_text()
-        assert text.count(self.old) == 1, f"{self.name}: {text.count(self.old)} places in {self.file}"
-        path.write_text(text.replace(self.old, self.new))
-        return folder / "q6k"
 
 
 ALIGNED = "return (pitch & 15) == 0 &&"

@@ -343,7 +343,10 @@ def test_a_prompt_is_a_session(play: Callable[..., Play]) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("def mine(): pass\nprofiler.profile(mine)", "profile(mine): is, or uses, what this session alone defines"),
+        (
+            "def mine(): pass\nprofiler.profile(mine)",
+            "profile(mine): is, or uses, what the prompt alone defines",
+        ),
         ("profiler.profile(lambda: 1)", "profile(lambda): cannot be sent to a process of its own"),
         ("profiler.profile(library.step, open('/dev/null'))", "profile(step): cannot be sent to a process of its own"),
     ],

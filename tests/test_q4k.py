@@ -17,7 +17,8 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from q4k_bugs import BUGS, HIDDEN, KERNELS, SHAPE, Bug, checked
+from planted_bug import KERNELS
+from q4k_bugs import BUGS, HIDDEN, SHAPE, Bug, checked
 from q4k_host import PlanesBench, PointedArray, libraries
 
 from profiler import build, nvdisasm

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from q4k_bugs import BUGS, KERNELS, Bug, checked
+from planted_bug import KERNELS
+from q4k_bugs import BUGS, Bug, checked
 
 from profiler.launch import Bench
 from profiler.loading import load_specimen, neighbour

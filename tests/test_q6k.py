@@ -18,7 +18,8 @@ import gguf
 import numpy as np
 import pytest
 from emulated import EmulatedBench, compile_for_host
-from q6k_bugs import BUGS, KERNELS, NARROW, RACES, WIDE, Bug
+from planted_bug import KERNELS
+from q6k_bugs import BUGS, NARROW, RACES, WIDE, Bug
 
 from profiler import build, nvdisasm
 from profiler.launch import Kernel

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from q6k_bugs import BUGS, KERNELS, Bug
+from planted_bug import KERNELS
+from q6k_bugs import BUGS, Bug
 
 from profiler.launch import Bench, Kernel
 from profiler.loading import load_specimen, neighbour
