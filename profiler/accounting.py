@@ -65,6 +65,11 @@ def account(launch: LaunchProfile, work: Work | None = None) -> Account:
     no_eligible = n(v.NO_ELIGIBLE)
     if no_eligible is None and rate is not None:
         no_eligible, derived["no_eligible_pct"] = 100.0 * (1.0 - rate), "1 - r"
+    eligible = n(v.ELIGIBLE_WARPS)
+    if eligible is None and rate is not None and WarpState.NOT_SELECTED in states:
+        # An eligible warp is selected or it is not: no third state holds one.
+        eligible = rate * (states.get(WarpState.SELECTED, 1.0) + states[WarpState.NOT_SELECTED])
+        derived["eligible_warps"] = "r * (selected + not_selected)"
     samples = _samples(launch)
     opcodes = _opcodes(launch)
     classes = _by_class(opcodes)
@@ -81,7 +86,7 @@ def account(launch: LaunchProfile, work: Work | None = None) -> Account:
         executed_instructions=None if executed is None else round(executed),
         issue_rate=rate,
         active_warps=warps,
-        eligible_warps=n(v.ELIGIBLE_WARPS),
+        eligible_warps=eligible,
         warp_cycles_per_issued_instruction=latency,
         states=states,
         residual_cycles=latency - sum(states.values()) if latency is not None and states else None,

@@ -270,7 +270,9 @@ class Account:
             Row("instructions", "Executed Instructions", self.executed_instructions, "inst", "counted"),
             Row("scheduler", "Issue Rate", self.issue_rate, "inst/cycle", self._basis("issue_rate")),
             Row("scheduler", "Active Warps Per Scheduler", self.active_warps, "warp", self._basis("active_warps")),
-            Row("scheduler", "Eligible Warps Per Scheduler", self.eligible_warps, "warp", "counted"),
+            Row(
+                "scheduler", "Eligible Warps Per Scheduler", self.eligible_warps, "warp", self._basis("eligible_warps")
+            ),
             Row("scheduler", "No Eligible", self.no_eligible_pct, "%", self._basis("no_eligible_pct")),
             Row(
                 "states", "Warp Cycles Per Issued Instruction", self.warp_cycles_per_issued_instruction, "cycle",

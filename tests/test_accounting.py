@@ -530,3 +530,22 @@ def test_a_finding_does_not_call_a_launch_short_whose_duration_was_not_collected
 def test_a_metric_of_text_is_no_number(byte_loads: LaunchProfile) -> None:
     text = Metric(v.DURATION.name, "ns", "2246368")
     assert account(replace(byte_loads, metrics={**byte_loads.metrics, v.DURATION.name: text})).duration_ns is None
+
+
+def test_eligible_warps_follow_from_the_states_that_hold_them(
+    readable_paths: tuple[Path, ...], load_once: Callable[[Path], Report]
+) -> None:
+    apart = []
+    for path in readable_paths:
+        for launch in load_once(path).launches:
+            counted = account(launch)
+            metrics = {name: m for name, m in launch.metrics.items() if name not in v.ELIGIBLE_WARPS.names}
+            derived = account(replace(launch, metrics=metrics))
+            if "eligible_warps" in counted.derived or not counted.eligible_warps or derived.eligible_warps is None:
+                continue
+            assert derived.derived["eligible_warps"] == "r * (selected + not_selected)"
+            apart.append(abs(derived.eligible_warps / counted.eligible_warps - 1))
+    assert len(apart) >= 10
+    # Counters of other passes; the largest are those of launches of a few microseconds.
+    assert statistics.median(apart) < 0.005
+    assert max(apart) < 0.03

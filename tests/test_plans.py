@@ -143,7 +143,7 @@ def test_a_quick_report_has_everything_that_quick_asks_for() -> None:
     assert missing(PLANS["quick"].wanted((9, 0)), tuple(launch.metrics)) == ()
     assert launch.number(v.PASSES) == 4
     lacks = missing(PLANS["books"].wanted((9, 0)), tuple(launch.metrics))
-    assert v.ELIGIBLE_WARPS.name in lacks
+    assert v.SM_THROUGHPUT.name in lacks
     assert v.WarpState.WAIT.counted_metric in lacks
 
 
