@@ -47,13 +47,15 @@ class Place:
 
     @property
     def file(self) -> str | None:
-        """Innermost source file."""
-        return self.instruction.frames[0].file if self.instruction.frames else None
+        """Innermost source file, headers of the CUDA toolkit left out."""
+        frame = self.instruction.frame
+        return None if frame is None else frame.file
 
     @property
     def line(self) -> int | None:
-        """Innermost source line."""
-        return self.instruction.frames[0].line if self.instruction.frames else None
+        """The line in it."""
+        frame = self.instruction.frame
+        return None if frame is None else frame.line
 
     @property
     def source(self) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,6 +48,10 @@ class Frame:
     function: str | None = None
 
 
+# The headers of a CUDA toolkit, wherever it lies: /usr/local/cuda-13.0/include, .../targets/x86_64-linux/include.
+_TOOLKIT = re.compile(r"[/\\](cuda[^/\\]*|cuda[/\\]v[\d.]+|targets[/\\][^/\\]+)[/\\]include[/\\]", re.IGNORECASE)
+
+
 @dataclass(frozen=True, slots=True)
 class Instruction:
     """One instruction. ``offset`` in bytes from the function's start.
@@ -66,6 +71,12 @@ class Instruction:
     frames: tuple[Frame, ...] = ()
     target: int | None = None
     targets: tuple[int, ...] = ()
+
+    @property
+    def frame(self) -> Frame | None:
+        """The innermost line that is not in a header of the CUDA toolkit: ``__ldg`` is where it was called."""
+        own = (f for f in self.frames if not _TOOLKIT.search(f.file))
+        return next(own, self.frames[0] if self.frames else None)
 
     @property
     def base(self) -> str:

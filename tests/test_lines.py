@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiler import elf, nvdisasm, sass
+from profiler.code import Frame, Instruction
 from profiler.container import read_modules
 from profiler.lines import line_tables, plain_name
 
@@ -53,3 +54,20 @@ def test_the_line_table_says_what_nvdisasm_prints_but_for_contexts_that_nvdisasm
 )  # fmt: skip
 def test_mangled_names_are_read_as_far_as_they_are_understood(mangled: str, plain: str) -> None:
     assert plain_name(mangled) == plain
+
+
+@pytest.mark.parametrize(
+    ("files", "shown"),
+    [
+        (("/usr/local/cuda/targets/x86_64-linux/include/sm_32_intrinsics.hpp", "/home/me/k.cuh", "/home/me/k.cu"), 1),
+        (("/usr/local/cuda-13.0/include/cuda_fp16.hpp", "k.cu"), 1),
+        ((r"C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA\v12.4\include\cuda_fp16.hpp", r"D:\k.cu"), 1),
+        (("/home/me/cuda/gemm/include/tile.cuh", "/home/me/k.cu"), 0),
+        (("/usr/local/cuda/include/cuda_fp16.hpp",), 0),
+    ],
+)
+def test_a_toolkit_header_gives_way_to_the_line_that_called_it(files: tuple[str, ...], shown: int) -> None:
+    frames = tuple(Frame(file, line) for line, file in enumerate(files, 1))
+    instruction = Instruction(0, 0, None, "LDG.E", (), None, frames)
+    assert instruction.frame == frames[shown]
+    assert Instruction(0, 0, None, "LDG.E", (), None).frame is None
