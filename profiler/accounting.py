@@ -70,7 +70,7 @@ def account(launch: LaunchProfile, work: Work | None = None) -> Account:
         # An eligible warp is selected or it is not: no third state holds one.
         eligible = rate * (states.get(WarpState.SELECTED, 1.0) + states[WarpState.NOT_SELECTED])
         derived["eligible_warps"] = "r * (selected + not_selected)"
-    samples = _samples(launch)
+    samples = samples_of(launch)
     opcodes = _opcodes(launch)
     classes = _by_class(opcodes)
     tensor = _tensor(opcodes)
@@ -128,7 +128,8 @@ def _identity_residual(
     return 100.0 * (product / (duration * 1e-9) - 1.0)
 
 
-def _samples(launch: LaunchProfile) -> Samples | None:
+def samples_of(launch: LaunchProfile) -> Samples | None:
+    """Return the PC samples of a launch, None when none were collected."""
     states = {s: round(x) for s in WarpState if (x := launch.number(s.sampled_metric)) is not None}
     if not states:
         return None

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from profiler import __version__, nvml, sidecar
 from profiler import vocabulary as v
-from profiler.books import fills_buffer
+from profiler.accounting import samples_of
 from profiler.container import read_modules
 from profiler.errors import CaptureError, MissingToolError, ReportError, UsageError
 from profiler.export import to_json
@@ -165,14 +165,12 @@ def _run(
     except ReportError as error:
         raise CaptureError(f"ncu's report cannot be read: {str(error).removeprefix(f'{file}: ')}") from error
     launch = verified(report, request)
-    counts = [n for state in v.WarpState if (n := launch.number(state.sampled_metric)) is not None]
-    tried = Try(
-        request.interval,
-        launch.number(v.SAMPLE_INTERVAL),
-        round(sum(counts)) if counts else None,
-        None if (dropped := launch.number(v.SAMPLE_DROPPED)) is None else round(dropped),
-        fills_buffer(round(sum(counts)), launch.number(v.SAMPLE_BUFFER)),
-    )
+    samples = samples_of(launch)
+    if samples is None:
+        tried = Try(request.interval, None, None, None)
+    else:
+        cycles, lost = samples.interval_cycles, samples.dropped_bytes
+        tried = Try(request.interval, cycles, samples.total, lost, samples.buffer_full)
     return _Run(file, report, request, outcome, before, after, tried), subject
 
 
