@@ -276,7 +276,7 @@ def _blamed_samples(hot: Hot) -> dict[WarpState, dict[tuple[str, str], float]]:
         elif not row.producers:
             parts[NO_PRODUCER, ""] += row.samples
         for p in row.producers:
-            parts[p.place.region, classify(p.place.instruction.opcode).value] += p.weight * row.samples
+            parts[p.culprit.region, classify(p.culprit.instruction.opcode).value] += p.weight * row.samples
     return found
 
 

@@ -18,6 +18,8 @@ from profiler.vocabulary import WarpState
 
 UNMARKED = "(unmarked)"
 OUTSIDE = "outside kernel"
+# A barrier's wait is blamed on a line where that line is this part of what sets its warps apart.
+LATE = 0.5
 
 
 class Method(StrEnum):
@@ -75,6 +77,7 @@ class Producer:
     ``loop_carried`` is the number of loop back edges between producer and consumer (0: same iteration; 1: software
     pipelining by one). ``chain`` leads from the producer to what *it* depended on: the load that made its address, the
     copies of a group, the late path before a barrier. ``note`` says what the places alone do not.
+    ``late_share``: of a barrier, the part of what makes warps late that lies on the line of ``chain[0]`` (0..1).
     """
 
     place: Place
@@ -84,6 +87,12 @@ class Producer:
     chain: tuple[Place, ...] = ()
     note: str = ""
     joint: bool = False
+    late_share: float = 0.0
+
+    @property
+    def culprit(self) -> Place:
+        """Whom the wait is blamed on: the producer or, of a barrier, the line that most of the lateness lies on."""
+        return self.chain[0] if self.chain and self.late_share >= LATE else self.place
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from profiler.blame import OUTSIDE, Cause, Hot, Place, Producer, RegionCost, Row
 from profiler.books import Sampled
+from profiler.levers import Lever, levers_of
 
 HOT_SCHEMA = "cyinst.hot/1"
 
@@ -28,6 +29,7 @@ def hot_document(hot: Hot) -> dict[str, Any]:
         "region_source": hot.region_source,
         "rows": [_row(hot, r) for r in hot.rows],
         "causes": [_cause(hot, c) for c in hot.causes],
+        "culprits": [_culprit(lever) for lever in levers_of(hot)],
         "regions": [_region(hot, r) for r in hot.regions],
         "coverage": [
             {
@@ -176,6 +178,19 @@ def _cause(hot: Hot, c: Cause) -> dict[str, Any]:
         "chain": [_place(p) for p in c.chain],
         "note": c.note,
         "waiters": [_place(p) | {"samples": n} for p, n in c.waiters],
+    }
+
+
+def _culprit(lever: Lever) -> dict[str, Any]:
+    return {
+        "kind": lever.kind.value,
+        "places": [_place(p) for p in lever.places],
+        "state": lever.state.value if lever.state is not None else None,
+        "warp_time_pct": {s.value: x for s, x in lever.states.items()},
+        "ceiling_pct": _sampled(lever.ceiling),
+        "expected_pct": lever.expected,
+        "waiting_ceiling_pct": _sampled(lever.waiting),
+        "bound_by": lever.floor,
     }
 
 

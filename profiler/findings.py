@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from profiler import vocabulary as v
-from profiler.books import ENOUGH_SAMPLES, Account, Bound, Evidence, Finding
+from profiler.books import ENOUGH_SAMPLES, Account, Bound, Evidence, Finding, Sampled
 from profiler.opcodes import OpcodeClass
 from profiler.vocabulary import WarpState
 
@@ -124,18 +124,20 @@ def _stall_lever(a: Account) -> list[Finding]:
     if slots.lost_pct < NO_ELIGIBLE_MATTERS_PCT:
         return []
     state = next(iter(slots.lost))
-    lost = slots.lost[state]
+    lost, ceiling = slots.lost[state], _stall_ceiling(a, state)
     evidence = [
         Evidence(v.NO_ELIGIBLE.name, slots.lost_pct, "%"),
         Evidence(state.sampled_not_issued_metric, samples.not_issued[state], "samples"),
     ]
+    why = "its share of the warps' time" if ceiling.value < slots.lost_pct else "all the empty issue slots"
+    error = f" ± {ceiling.standard_error:.1f}" if ceiling.standard_error else ""
     text = (
-        f"With the same instructions, removing every {state.value} stall wins at most {lost.value:.1f} ± "
-        f"{lost.standard_error:.1f} % of the active cycles: the issue slots that were empty in it."
+        f"With the same instructions, removing every {state.value} stall wins at most {ceiling.value:.1f}{error} % of "
+        f"the active cycles: {why}."
     )
     unit, busy = _busiest_unit(a) or ("", 0.0)
     headroom = max(0.0, 100.0 - busy)
-    if headroom < lost.value:
+    if headroom < ceiling.value:
         # Empty slots that wait for a saturated unit cannot be won by hiding the wait.
         text = (
             f"{state.value} emptied {lost.value:.1f} ± {lost.standard_error:.1f} of 100 issue slots, but "
@@ -144,6 +146,21 @@ def _stall_lever(a: Account) -> list[Finding]:
         )
         evidence.append(Evidence(f"{unit} throughput", busy, "%"))
     return [Finding("stall-ceiling", "lever", text, tuple(evidence))]
+
+
+def _stall_ceiling(a: Account, state: WarpState) -> Sampled:
+    """Return the most that removing a stall could win, in per cent of the active cycles.
+
+    Active cycles are I * L / W, so they fall by the state's share of L, and never below one for each instruction. The
+    slots that were lost in the state are less: freeing one of several waiting warps may fill a slot.
+    """
+    empty = a.no_eligible_pct if a.no_eligible_pct is not None else 100.0
+    latency, cycles = a.warp_cycles_per_issued_instruction, a.states.get(state)
+    if cycles is not None and latency:
+        share = Sampled(100.0 * cycles / latency, 0.0)
+    else:
+        share = (a.samples.share(state) if a.samples is not None else None) or Sampled(100.0, 0.0)
+    return share if share.value < empty else Sampled(empty, 0.0)
 
 
 def _narrow_loads(a: Account) -> list[Finding]:

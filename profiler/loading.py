@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -21,6 +21,8 @@ from profiler.errors import CyinstError, NoMatchError, SpecimenError
 from profiler.specimen import Specimen
 
 PARTS = ("inputs", "reference", "output")
+# A message names the specimens of a folder one by one up to this many.
+FEW = 5
 # Modules that specs share, by resolved path: everybody gets the same object.
 _shared: dict[Path, ModuleType] = {}
 # Every file that was run from its path: the specimens' own code.
@@ -47,7 +49,7 @@ def resolve(text: str) -> Chosen:
         place, names = text.removesuffix(":"), ""
     path = _spec_file(place)
     if path is None:
-        listed = ", ".join(bundled()) or "none"
+        listed = ", ".join(_few(bundled())) or "none"
         raise NoMatchError(f"{place!r}: no specimen (a folder with spec.py, or a .py file) here; bundled are {listed}")
     return Chosen(load_specimen(path), tuple(filter(None, (name.strip() for name in names.split(",")))), path)
 
@@ -56,6 +58,15 @@ def bundled() -> dict[str, Path]:
     """Return the specimens that come with the product: name -> ``spec.py``."""
     root = bundled_folder()
     return {path.parent.relative_to(root).as_posix(): path for path in sorted(root.glob("**/spec.py"))}
+
+
+def _few(names: Iterable[str]) -> Iterator[str]:
+    """Yield names, of a folder with many of them its own."""
+    folders: dict[str, list[str]] = {}
+    for name in names:
+        folders.setdefault(name.rpartition("/")[0], []).append(name)
+    for folder, members in folders.items():
+        yield from [f"{folder}/... ({len(members)})"] if folder and len(members) > FEW else members
 
 
 def bundled_folder() -> Path:

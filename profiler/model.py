@@ -45,6 +45,7 @@ class Device:
     compute_capability: tuple[int, int] | None
     sm_count: int | None
     schedulers_per_sm: int | None
+    max_warps_per_scheduler: int | None = None
 
     @property
     def schedulers(self) -> int | None:

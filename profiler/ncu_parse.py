@@ -25,6 +25,7 @@ from profiler.model import Device, Instances, LaunchProfile, Metric, NvtxRange, 
 from profiler.vocabulary import (
     DEVICE_CC_MAJOR,
     DEVICE_CC_MINOR,
+    DEVICE_MAX_WARPS,
     DEVICE_NAME,
     DEVICE_SCHEDULERS,
     DEVICE_SM_COUNT,
@@ -291,6 +292,7 @@ def _device(metrics: Mapping[str, Metric]) -> Device:
         compute_capability=(major, minor) if major is not None and minor is not None else None,
         sm_count=_integer(metrics, DEVICE_SM_COUNT),
         schedulers_per_sm=_integer(metrics, DEVICE_SCHEDULERS),
+        max_warps_per_scheduler=_integer(metrics, DEVICE_MAX_WARPS),
     )
 
 

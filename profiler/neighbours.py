@@ -45,6 +45,9 @@ class Neighbours:
     def find(self, position: int, state: WarpState) -> tuple[Blamed, ...] | None:
         """Return what a wait in one of these states waits for, None when the state is not one of them."""
         if state is WarpState.BARRIER:
+            if self.code[position].opcode.startswith("WARPGROUP.DEPBAR"):
+                # On an H200 the wait of wgmma.wait_group is sampled as barrier.
+                return self._matrix_group(position)
             return self._after(position, _BARRIERS, "barrier")
         if state is WarpState.MEMBAR:
             return self._after(position, _FENCES, "fence")

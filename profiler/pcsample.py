@@ -16,9 +16,12 @@ from profiler.model import LaunchProfile
 from profiler.neighbours import Blamed
 from profiler.producers import ProducerFinder
 from profiler.regions import Regions
+from profiler.uneven import uneven_positions
 from profiler.vocabulary import EXECUTED_PER_PC, WarpState
 
 Key = tuple[str, int]
+# What warps may execute unequally before a barrier explains its wait when it is this part of the time before it.
+UNEVEN = 0.02
 
 
 class _Attribution:
@@ -36,7 +39,8 @@ class _Attribution:
             if (found := code.find(pc)) is not None:
                 self.executed[found[0].name, found[1].offset] = count
         self.finders: dict[str, ProducerFinder] = {}
-        self.late_paths: dict[tuple[str, int], tuple[tuple[int, ...], str]] = {}
+        self.late_paths: dict[tuple[str, int], tuple[tuple[int, ...], str, float]] = {}
+        self.uneven: dict[str, frozenset[int]] = {}
         self.samples: dict[Key | None, dict[WarpState, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
         keys: dict[int, Key | None] = {}
         for state in WarpState:
@@ -88,34 +92,63 @@ class _Attribution:
     def _producer(
         self, function: Function, finder: ProducerFinder, b: Blamed, weight: float, state: WarpState, joint: bool
     ) -> Producer:
-        chain, note = b.chain, b.note
+        chain, note, late = b.chain, b.note, 0.0
         if state is WarpState.BARRIER and finder.code[b.position].base == "BAR":
-            chain, note = self._late_path(function, finder, b.position)
+            chain, note, late = self._late_path(function, finder, b.position)
         places = tuple(self.place(function, finder.code[c]) for c in chain)
         place = self.place(function, finder.code[b.position])
-        return Producer(place, weight, b.method, b.loop_carried, places, note, joint)
+        return Producer(place, weight, b.method, b.loop_carried, places, note, joint, late)
 
-    def _late_path(self, function: Function, finder: ProducerFinder, barrier: int) -> tuple[tuple[int, ...], str]:
-        """Return the costliest instruction before a barrier, in the region with the longest time before it."""
+    def _late_path(
+        self, function: Function, finder: ProducerFinder, barrier: int
+    ) -> tuple[tuple[int, ...], str, float]:
+        """Return the instruction behind a barrier's wait, the words for it, and its line's share of the lateness."""
         if (function.name, barrier) not in self.late_paths:
             self.late_paths[function.name, barrier] = self._find_late_path(function, finder, barrier)
         return self.late_paths[function.name, barrier]
 
-    def _find_late_path(self, function: Function, finder: ProducerFinder, barrier: int) -> tuple[tuple[int, ...], str]:
-        by_region: dict[str, int] = defaultdict(int)
+    def _uneven(self, function: Function, finder: ProducerFinder) -> frozenset[int]:
+        if function.name not in self.uneven:
+            self.uneven[function.name] = uneven_positions(finder.graph, finder.defuse)
+        return self.uneven[function.name]
+
+    def _find_late_path(
+        self, function: Function, finder: ProducerFinder, barrier: int
+    ) -> tuple[tuple[int, ...], str, float]:
+        """Look among what runs before a barrier for what sets warps apart.
+
+        What every warp executes alike makes none of them late, unless all there is executes so: then it is the
+        costliest region that counts.
+        """
+        arrivals = self.executed.get((function.name, finder.code[barrier].offset), 0)
         costs: dict[int, int] = {}
         for position in finder.near.barrier_segment(barrier):
             key = (function.name, finder.code[position].offset)
             cost = sum(n for s, (n, _) in self.samples.get(key, {}).items() if s is not WarpState.BARRIER)
             if cost:
                 costs[position] = cost
-                by_region[self.region_of[key]] += cost
         if not costs:
-            return (), "barrier"
+            return (), "barrier", 0.0
+        # A branch on the lane sends every warp the same way: as many pass as arrive.
+        uneven = {
+            p: n
+            for p, n in costs.items()
+            if p in self._uneven(function, finder)
+            and self.executed.get((function.name, finder.code[p].offset), 0) != arrivals
+        }
+        considered = uneven if sum(uneven.values()) >= UNEVEN * sum(costs.values()) else costs
+        by_region: dict[str, int] = defaultdict(int)
+        by_line: dict[object, int] = defaultdict(int)
+        line = {p: finder.code[p].frames or (p,) for p in considered}
+        for p, n in considered.items():
+            by_region[self.region_of[function.name, finder.code[p].offset]] += n
+            by_line[line[p]] += n
         region = max(by_region, key=lambda r: by_region[r])
-        share = 100.0 * by_region[region] / sum(by_region.values())
-        inside = [p for p in costs if self.region_of[function.name, finder.code[p].offset] == region]
-        return (max(inside, key=lambda p: costs[p]),), f"late path: {region}, {share:.0f} % of the time before it"
+        inside = [p for p in considered if self.region_of[function.name, finder.code[p].offset] == region]
+        latest = max(inside, key=lambda p: (by_line[line[p]], considered[p]))
+        share = 100.0 * by_region[region] / sum(costs.values())
+        note = f"late path: {region}, {share:.0f} % of the time before it"
+        return (latest,), note, by_line[line[latest]] / sum(considered.values())
 
 
 def attribute(account: Account, code: Code, regions: Regions) -> Hot:
@@ -208,7 +241,7 @@ def _regions(rows: Iterable[Row], run: _Attribution) -> tuple[RegionCost, ...]:
             states[row.state] += row.samples
             if row.state.is_stall:
                 for p in row.producers:
-                    waits_for[p.place.region] += p.weight * row.samples
+                    waits_for[p.culprit.region] += p.weight * row.samples
         costs.append(
             RegionCost(
                 name=name,

@@ -203,11 +203,15 @@ DEVICE_CC_MAJOR = "device__attribute_compute_capability_major"
 DEVICE_CC_MINOR = "device__attribute_compute_capability_minor"
 DEVICE_SM_COUNT = "device__attribute_multiprocessor_count"
 DEVICE_SCHEDULERS = "device__attribute_num_schedulers_per_multiprocessor"
-DEVICE_ATTRIBUTES = (DEVICE_NAME, DEVICE_CC_MAJOR, DEVICE_CC_MINOR, DEVICE_SM_COUNT, DEVICE_SCHEDULERS)
+DEVICE_MAX_WARPS = "device__attribute_max_warps_per_scheduler"
+DEVICE_ATTRIBUTES = (
+    DEVICE_NAME, DEVICE_CC_MAJOR, DEVICE_CC_MINOR, DEVICE_SM_COUNT, DEVICE_SCHEDULERS, DEVICE_MAX_WARPS,
+)  # fmt: skip
 LAUNCH_DIMS = {kind: tuple(f"launch__{kind}_dim_{axis}" for axis in "xyz") for kind in ("grid", "block", "cluster")}
 
 # Instances by absolute PC, and the base addresses of the kernel and of the functions it may call.
 EXECUTED_PER_PC = "inst_executed"
+THREADS_PER_PC = "thread_inst_executed"
 FUNCTION_PCS = "launch__function_pcs"
 
 STATE_SECTION = "WarpStateStats"
@@ -242,4 +246,4 @@ def metrics_for_accounting() -> frozenset[str]:
 
 def metrics_for_attribution() -> frozenset[str]:
     """Return the metrics that attribution reads, with their per-PC instances."""
-    return metrics_for_accounting() | {EXECUTED_PER_PC, FUNCTION_PCS}
+    return metrics_for_accounting() | {EXECUTED_PER_PC, THREADS_PER_PC, FUNCTION_PCS}

@@ -1,10 +1,11 @@
 """Record every bundled report and every report of the tests anew, on one GPU of compute capability 9.0.
 
-    python scripts/record_captures.py record OUT [demo|ladders|tests ...]     on a machine with a GPU, ncu, nvcc, CuPy
-    python scripts/record_captures.py install OUT                             anywhere: place them, rewrite the tables
+    python scripts/record_captures.py record OUT [demo|ladders|planted|tests ...]     with a GPU, ncu, nvcc, CuPy
+    python scripts/record_captures.py install OUT                       anywhere: place them, rewrite the tables
 
 Works in a neutral folder, with a home of its own, so that a report shows no user, host or folder of the machine; each
-is searched for them before it is kept. Leaves the card's clocks alone. ``install`` compresses the ladders' reports.
+is searched for them before it is kept. Leaves the card's clocks alone. ``install`` compresses the reports of
+``kernels``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from profiler.loading import load_specimen
+from profiler.loading import bundled, load_specimen
 from profiler.plans import plan_named
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,6 +81,16 @@ def ladders() -> Iterator[tuple[str, list[str]]]:
             yield f"kernels/captures/{name}.{tokens}.sm90", [*NCU, *options, "-o", "OUT", *program]
 
 
+def planted() -> Iterator[tuple[str, list[str]]]:
+    """Yield (report, command) of each planted pair: the guilty launch, then its fixed twin's."""
+    for name in (name for name in bundled() if name.startswith("planted/")):
+        spec = load_specimen(ROOT / "kernels" / name)
+        filters = [word for v in spec.variants for word in ("--nvtx-include", f"cyinst@{spec.name}.{v.name}/")]
+        options = [*ours("quick"), "--import-source", "yes", "--nvtx", *filters]
+        path = f"kernels/planted/captures/{spec.name.removeprefix('planted.')}.sm90"
+        yield path, [*NCU, *options, "-o", "OUT", *LAUNCH, f"kernels/{name}"]
+
+
 def tests() -> Iterator[tuple[str, list[str]]]:
     """Yield (report, command) of tests/captures, and of the plan ``quick`` as it is."""
     for name, scenario, options in CASES:
@@ -87,7 +98,7 @@ def tests() -> Iterator[tuple[str, list[str]]]:
     yield "tests/data/quick.sm90", [*NCU, "-c", "1", *ours("quick"), "-o", "OUT", "./quick"]
 
 
-GROUPS = {"demo": demo, "ladders": ladders, "tests": tests}
+GROUPS = {"demo": demo, "ladders": ladders, "planted": planted, "tests": tests}
 
 
 def stage() -> dict[str, str]:
@@ -141,7 +152,7 @@ def install(out: Path) -> None:
     for report in sorted(out.glob("**/*.ncu-rep")):
         target = ROOT / report.relative_to(out)
         data = report.read_bytes()
-        if target.parent == ROOT / "kernels" / "captures":
+        if target.is_relative_to(ROOT / "kernels"):
             target, data = target.with_suffix(".ncu-repz"), zstandard.ZstdCompressor(level=19).compress(data)
         target.write_bytes(data)
         print(target.relative_to(ROOT))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -11,7 +11,9 @@ from rich.text import Text
 
 from dashboards import units
 from dashboards.terminal import bars
+from dashboards.terminal.culprits import draw_culprits
 from dashboards.terminal.layout import heading, indented
+from dashboards.terminal.places import Sources, name_of, source_line
 from profiler.blame import UNMARKED, Cause, Hot, Place, Row
 from profiler.books import Sampled
 from profiler.code import Instruction
@@ -19,8 +21,8 @@ from profiler.export_hot import by_line, cycles_per_executed, slots
 from profiler.vocabulary import WarpState
 
 LIMIT = 6
+CULPRITS = 3
 AROUND = 4
-Sources = Mapping[str, Sequence[str]]
 
 
 def draw_hot(console: Console, hot: Hot, by: str, state: WarpState | None, limit: int | None, sources: Sources) -> None:
@@ -29,7 +31,13 @@ def draw_hot(console: Console, hot: Hot, by: str, state: WarpState | None, limit
     console.print(_title(hot))
     console.print(Text(sentence(hot, state), "bold"))
     if any(state in (None, r.state) for r in hot.rows):
-        ranking = {"cause": _causes, "instruction": _instructions, "line": _lines, "region": _regions, "state": _states}
+        ranking = {
+            "cause": _causes, "culprit": draw_culprits, "instruction": _instructions, "line": _lines,
+            "region": _regions, "state": _states,
+        }  # fmt: skip
+        if by == "cause" and state is None:
+            for part in draw_culprits(hot, None, CULPRITS, glyphs, sources):
+                console.print(part)
         for part in ranking[by](hot, state, limit or LIMIT, glyphs, sources):
             console.print(part)
         if by == "cause":
@@ -70,7 +78,7 @@ def _region_words(c: Cause) -> str:
     if waiter.instruction in [p.instruction for p in c.producers]:
         return home
     inside = f" in {waiter.region}" if waiter.region not in (c.producer.region, UNMARKED) else ""
-    return f"{home}, waited for at {_line(waiter)}{inside}"
+    return f"{home}, waited for at {name_of(waiter)}{inside}"
 
 
 def _title(hot: Hot) -> Text:
@@ -127,7 +135,7 @@ def _default_rest(hot: Hot, state: WarpState | None, glyphs: bars.Glyphs, source
     worst = _worst(hot, state)
     if worst is not None and worst.waiters:
         place = worst.waiters[0][0]
-        yield heading(f"Around the worst spot, {_line(place)} (ctl: stall count, scoreboards set w r, waited on ?)")
+        yield heading(f"Around the worst spot, {name_of(place)} (ctl: stall count, scoreboards set w r, waited on ?)")
         yield from listing(hot, sources, around=(place.function, place.instruction.offset))
 
 
@@ -204,7 +212,7 @@ def _lines(
         place = rows[0].place
         if place is None or place.file is None or place.line is None:
             return "no line information"
-        return f"{_line(place)} {_source_line(place, sources)}".rstrip()
+        return f"{name_of(place)} {source_line(place, sources)}".rstrip()
 
     yield from _ranking(hot, "source line", ranked, name, limit)
 
@@ -279,7 +287,7 @@ def listing(
             place = Place(function.name, i, hot.region_of.get(key, UNMARKED))
             if (place.file, place.line) != last and place.file is not None:
                 last = (place.file, place.line)
-                yield _code_line(f"  {_line(place)} [{place.region}] {_source_line(place, sources)}", "green")
+                yield _code_line(f"  {name_of(place)} [{place.region}] {source_line(place, sources)}", "green")
             samples, lost = cost.get(key, [0, 0])
             states = top.get(key, {})
             stall = max((s for s in states if s.is_stall), key=lambda s: states[s], default=None)
@@ -326,23 +334,12 @@ def _cost(x: Sampled | None) -> str:
     return units.DASH if x is None else f"{x.value:.1f} ± {x.standard_error:.1f}"
 
 
-def _line(place: Place) -> str:
-    return place.source or f"{place.function}+{place.instruction.offset:#x}"
-
-
 def _short(place: Place) -> str:
     text = place.instruction.text
-    return f"{text if len(text) <= 44 else text[:43] + '…'} ({_line(place)})"
+    return f"{text if len(text) <= 44 else text[:43] + '…'} ({name_of(place)})"
 
 
 def _long(place: Place, sources: Sources) -> str:
-    source = _source_line(place, sources)
+    source = source_line(place, sources)
     region = f" [{place.region}]" if place.region != UNMARKED else ""
     return f"{_short(place)}{region}" + (f"\n   {source}" if source else "")
-
-
-def _source_line(place: Place, sources: Sources) -> str:
-    if place.file is None or place.line is None:
-        return ""
-    lines = sources.get(place.file)
-    return lines[place.line - 1].strip()[:100] if lines is not None and 0 < place.line <= len(lines) else ""

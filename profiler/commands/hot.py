@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from profiler.blame import Hot
     from profiler.cubin import CodeReader
 
-BY = ("cause", "instruction", "line", "region", "state")
+BY = ("cause", "culprit", "instruction", "line", "region", "state")
 STATES = (
     "long_scoreboard short_scoreboard wait math_pipe_throttle mio_throttle lg_throttle tex_throttle barrier membar "
     "branch_resolving dispatch_stall no_instruction imc_miss gmma drain sleeping misc selected not_selected"
