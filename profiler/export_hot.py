@@ -190,6 +190,7 @@ def _culprit(lever: Lever) -> dict[str, Any]:
         "ceiling_pct": _sampled(lever.ceiling),
         "expected_pct": lever.expected,
         "waiting_ceiling_pct": _sampled(lever.waiting),
+        "waiting_expected_pct": lever.waiting_expected,
         "bound_by": lever.floor,
     }
 

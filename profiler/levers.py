@@ -1,11 +1,12 @@
 """Hot -> levers: for each source line, what removing it and every wait for it could win at most (pure).
 
-A launch's active time is I * L / W (DESIGN, section 2). Without a line, its warps spend none of the warp time that is
+A launch's active time is I * L / W. Without a line, its warps spend none of the warp time that is
 blamed on it, so L * I falls by the line's share of the samples, no further; and what remains to be issued takes one
 issue slot each, and its cycles of the pipes (pipes.py), so no more than the cycles it does not need can go. The ceiling
 is the smaller of both. It is not the line's share of the *lost* slots: a slot is lost when every warp waits, and
 freeing a third of them may fill it. Between nothing and the ceiling, what is to be expected is told by how warps
-compete for slots (contention.py).
+compete for slots (contention.py). A multiprocessor that ran dry may have waited for one that the culprit held up, so
+its idle time is part of every ceiling; it is expected to shrink as the rest does.
 
 A line is a stack of source lines: a function inlined in two places is two culprits.
 """
@@ -43,9 +44,10 @@ class Lever:
     ``places``: an instruction of each guilty line: several where they are waited for together, none for NO_WARPS.
     ``states``: per cent of the launch's warp time by warp state, falling: waits blamed on the line and its own issuing.
     ``expected``: what it would win when the remaining warps compete for issue slots as they do now; at most the
-    ceiling. ``waiting``: the ceiling with the same instructions, if only the stalls went. ``floor``: what binds the
-    ceiling: warp time, the issue slots of the remaining instructions, or their cycles of a pipe. For IDLE_LANES the
-    place is the branch that switches lanes off, and what could go is the idle lanes' share of what is behind it.
+    ceiling. ``waiting`` and ``waiting_expected``: the same if its instructions stayed and only its ``state`` went.
+    ``floor``: what binds the ceiling: warp time, the issue slots of the remaining instructions, or their cycles of a
+    pipe. For IDLE_LANES the place is the branch that switches lanes off, and what could go is the idle lanes' share of
+    what is behind it.
     """
 
     kind: Kind
@@ -54,16 +56,13 @@ class Lever:
     ceiling: Sampled
     expected: float
     waiting: Sampled
+    waiting_expected: float
     floor: str
 
     @property
     def state(self) -> WarpState | None:
         """The state that takes most of its warp time, a stall where there is one of a tenth of it."""
-        stalls = {s: x for s, x in self.states.items() if s.is_stall}
-        total = sum(self.states.values())
-        if stalls and max(stalls.values()) >= 0.1 * total:
-            return max(stalls, key=lambda s: stalls[s])
-        return next(iter(self.states), None)
+        return _leading(self.states)
 
     @property
     def lines(self) -> frozenset[tuple[str, int]]:
@@ -84,6 +83,13 @@ class MoreWarps:
     expected: float
 
 
+def _leading(states: Mapping[WarpState, float]) -> WarpState | None:
+    stalls = {s: x for s, x in states.items() if s.is_stall}
+    if stalls and max(stalls.values()) >= 0.1 * sum(states.values()):
+        return max(stalls, key=lambda s: stalls[s])
+    return max(states, key=lambda s: states[s], default=None)
+
+
 def levers_of(hot: Hot) -> tuple[Lever, ...]:
     """Return the levers of a launch, the largest expected gain first; none without samples of the kernel's code."""
     if not hot.samples:
@@ -102,9 +108,9 @@ def more_warps(hot: Hot) -> MoreWarps | None:
     if a.active_warps is None or a.issue_rate is None or most is None:
         return None
     price = _Price(hot)
-    active = a.active_share if a.active_share is not None else 1.0
     win = max(0.0, min(1.0 - price.needed(None)[0], 1.0 - a.active_warps / most))
-    return MoreWarps(a.active_warps, most, 100.0 * win * active, 100.0 * min(win, price.gain_of_warps(most)) * active)
+    ceiling = 100.0 * (1.0 - price.active * (1.0 - win))
+    return MoreWarps(a.active_warps, most, ceiling, min(ceiling, 100.0 * min(win, price.gain_of_warps(most))))
 
 
 def line_of(place: Place) -> Line:
@@ -144,14 +150,18 @@ class _Price:
         total = self.hot.samples
         samples = min(sum(states.values()), total)
         stalled = min(sum(n for s, n in states.items() if s.is_stall), total)
+        lead = _leading(states)
+        led = states[lead] if lead is not None and lead.is_stall else 0.0
         ceiling, floor = self._most(samples, gone)
+        waiting, _ = self._most(led, {})
         return Lever(
             kind=kind,
             places=places,
             states={s: 100.0 * n / total for s, n in sorted(states.items(), key=lambda item: -item[1])},
             ceiling=ceiling,
             expected=max(0.0, min(ceiling.value, self._expected(samples, stalled, gone))),
-            waiting=self._most(stalled, {})[0],
+            waiting=waiting,
+            waiting_expected=max(0.0, min(waiting.value, self._expected(led, led, {}))),
             floor=floor,
         )
 
@@ -183,10 +193,13 @@ class _Price:
 
     def _most(self, samples: float, gone: Mapping[Key, float]) -> tuple[Sampled, str]:
         """Return the ceiling in per cent of the duration, and what binds it; where that was counted, without error."""
-        sampled = Sampled.share(samples, self.hot.samples, 100.0 * self.active)
+        share = Sampled.share(samples, self.hot.samples, 100.0 * self.active)
+        idle = 100.0 * (1.0 - self.active)
         needed, what = self.needed(gone)
         free = 100.0 * self.active * (1.0 - needed)
-        return (sampled, "warp time") if sampled.value <= free else (Sampled(free, 0.0), what)
+        if share.value <= free:
+            return Sampled(idle + share.value, share.standard_error), "warp time"
+        return Sampled(idle + free, 0.0), what
 
     def _expected(self, samples: float, stalled: float, gone: Mapping[Key, float]) -> float:
         """Return the expected gain in per cent: the remaining instructions, at the issue rate of what still stalls."""
@@ -195,11 +208,11 @@ class _Price:
         part = sum(part * self.hot.executed.get(key, 0) for key, part in gone.items())
         left = 1.0 - (part / self.executed if self.executed else 0.0)
         if not (latency and self.rate and warps) or left <= 0.0:
-            return 100.0 * self.active * samples / total
+            return 100.0 * samples / total
         think = latency * self.stalled / total
         after = latency * max(0.0, self.stalled - stalled) / total / left
         faster = rate_after(self.rate, warps, think, after)
-        return 100.0 * self.active * (1.0 - left * self.rate / faster)
+        return 100.0 * (1.0 - left * self.rate / faster)
 
 
 def _lines(hot: Hot, price: _Price) -> list[Lever]:
@@ -269,4 +282,4 @@ def _no_warps(hot: Hot) -> list[Lever]:
         return []
     # Counted, not sampled: a scheduler without warps has none to sample.
     gone = Sampled(100.0 * (1.0 - share), 0.0)
-    return [Lever(Kind.NO_WARPS, (), {}, gone, gone.value, gone, "elapsed cycles")]
+    return [Lever(Kind.NO_WARPS, (), {}, gone, gone.value, gone, gone.value, "elapsed cycles")]

@@ -94,7 +94,7 @@ def test_a_report_comes_with_its_sidecar(ncu: str, tell: Callable[..., Path], tm
     assert (document["passes"], document["plan"], document["ncu"]) == (4, "quick", "2025.3.1.0")
     assert document["subject"]["kernels"] == ["alpha", "beta"]
     assert document["tries"] == [
-        {"interval": None, "cycles": 2048.0, "samples": 30219, "dropped_bytes": 0, "buffer_full": False}
+        {"interval": None, "cycles": 2048.0, "samples": 30895, "dropped_bytes": 0, "buffer_full": False}
     ]
     assert len(document["cubin"]) == 64
     again = sidecar.read(place)
@@ -226,7 +226,7 @@ def test_few_samples_are_sampled_again_more_often(
     assert 1000 < have < 2000
     log = tell(said="ok", report={"auto": str(few), "5": str(QUICK)})
     found = capture(ASKED, ncu, tmp_path / "a.ncu-rep", samples=2 * int(have) - 1)
-    assert [x.samples for x in found.sidecar.tries] == [have, 30219]
+    assert [x.samples for x in found.sidecar.tries] == [have, 30895]
     assert found.sidecar.kept == 1
     assert found.sidecar.tries[1].interval == 5
     assert found.sidecar.command[-3:] == ("--warp-sampling-interval", "5", "./a")

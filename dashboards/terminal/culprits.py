@@ -51,7 +51,10 @@ def _culprit(lever: Lever, sources: Sources) -> Text:
     if source := source_line(lever.places[0], sources):
         body.append(f"\n   {source}")
     states = ", ".join(f"{s.value} {x:.1f} %" for s, x in list(lever.states.items())[:3])
-    return body.append(f"\n   warp time: {states}", "dim")
+    body.append(f"\n   warp time: {states}", "dim")
+    if lever.waiting_expected < lever.expected - 5.0 and lever.state is not None and lever.state.is_stall:
+        body.append(f"; with the same instructions and no {what}: {lever.waiting_expected:.1f} %", "dim")
+    return body
 
 
 def _stack(place: Place) -> str:
