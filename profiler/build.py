@@ -89,6 +89,11 @@ def build(source: CudaSource, arch: str, nvrtc: Nvrtc | None = None) -> Path:
         image = compiler.compile(path, arch, source.options)
     except CompilerError as failure:
         raise SpecimenError(first_error(str(failure), source.path, arch)) from None
+    return keep(image, name)
+
+
+def keep(image: bytes, name: str) -> Path:
+    """Write a cubin to the cache, or where that cannot be done to a folder of this process, and return its file."""
     kept = cache.put(CUBINS, name, image)
     if kept is None:
         kept = _folder_of_this_process() / name

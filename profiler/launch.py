@@ -96,9 +96,14 @@ class Kernel:
 class Bench:
     """A device with the kernels that were built for it."""
 
-    def __init__(self, device: Device | None = None) -> None:
-        """Open the GPU. Raises MissingToolError, in one line, when CuPy, a driver or a GPU is missing."""
+    def __init__(self, device: Device | None = None, *, split_waits: str | None = None) -> None:
+        """Open the GPU. Raises MissingToolError, in one line, when CuPy, a driver or a GPU is missing.
+
+        ``split_waits``: load copies of the kernels whose joint waits are told apart, the ``oldest`` or the ``youngest``
+        load first (profiler/split_waits.py); ``split`` and ``left`` count the waits of the cubins that were loaded.
+        """
         self.device = _open_gpu() if device is None else device
+        self.split_waits, self.split, self.left = split_waits, 0, 0
         self._functions: dict[tuple[CudaSource, str], Any] = {}
 
     @property
@@ -125,6 +130,12 @@ class Bench:
 
     def _load(self, source: CudaSource, entry: str) -> Any:
         cubin = build.build(source, self.device.arch, self.device.nvrtc)
+        if self.split_waits:
+            from profiler.split_waits import split_waits
+
+            copy = split_waits(cubin.read_bytes(), self.split_waits)
+            cubin = build.keep(copy.image, f"{cubin.stem}-{self.split_waits}.cubin")
+            self.split, self.left = self.split + len(copy.splits), self.left + copy.left
         try:
             return self.device.load(cubin, entry)
         except RuntimeError as error:

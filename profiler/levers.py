@@ -14,7 +14,7 @@ A line is a stack of source lines: a function inlined in two places is two culpr
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -111,6 +111,20 @@ def more_warps(hot: Hot) -> MoreWarps | None:
     win = max(0.0, min(1.0 - price.needed(None)[0], 1.0 - a.active_warps / most))
     ceiling = 100.0 * (1.0 - price.active * (1.0 - win))
     return MoreWarps(a.active_warps, most, ceiling, min(ceiling, 100.0 * min(win, price.gain_of_warps(most))))
+
+
+def least(one: Sequence[Lever], other: Sequence[Lever]) -> tuple[Lever, ...]:
+    """Return the levers of two captures of a launch whose joint waits were split in different orders.
+
+    A load that is waited for first is blamed for what the others need as well; the lesser of both prices is its own.
+    """
+
+    def key(lever: Lever) -> tuple[Kind, frozenset[Line]]:
+        return lever.kind, frozenset(map(line_of, lever.places))
+
+    second = {key(lever): lever for lever in other}
+    found = [min(x, second.get(key(x), x), key=lambda lever: lever.expected) for x in one]
+    return tuple(sorted(found, key=lambda lever: -lever.expected))
 
 
 def line_of(place: Place) -> Line:

@@ -51,6 +51,7 @@ class Options:
     cache_control: str = "all"
     replay: str = "kernel"
     ncu: str | None = None
+    split_waits: str | None = None
 
     @property
     def more_metrics(self) -> tuple[str, ...]:
@@ -80,11 +81,17 @@ def targets(specs: Sequence[str], program: Sequence[str] | None, options: Option
     if program is not None:
         if options.shape is not None:
             raise UsageError("--shape is that of a specimen; give a program its sizes among its own arguments")
+        if options.split_waits:
+            raise UsageError("--split-waits copies the kernels of a specimen; those of a program are its own")
         found = [program_target(program, options.kernel, options.nvtx)]
     else:
         if options.nvtx is not None:
             raise UsageError("--nvtx: a specimen's launch has a range of its own")
-        found = [t for spec in specs for t in specimen_targets(spec, options.shape, options.kernel)]
+        found = [
+            t
+            for spec in specs
+            for t in specimen_targets(spec, options.shape, options.kernel, split_waits=options.split_waits)
+        ]
     for target in found:
         # What is malformed is told before a GPU is looked for.
         request_of(target, options)

@@ -33,11 +33,14 @@ class Target:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def specimen_targets(text: str, shape: str | None = None, kernel: str | None = None, seed: int = 0) -> list[Target]:
+def specimen_targets(
+    text: str, shape: str | None = None, kernel: str | None = None, seed: int = 0, *, split_waits: str | None = None
+) -> list[Target]:
     """Return one target for each variant that ``SPEC[:VARIANT,...]`` names.
 
     The launch is the one that ``cyinst launch`` puts into the variant's NVTX range, after its warm-up. Of its kernels
     it is the one that matches ``kernel``, else the one that the variant promises (``Variant.path``), else the first.
+    ``split_waits`` launches copies of the kernels (profiler/split_waits.py).
     """
     specimen, names, path = resolve(text)
     wanted = specimen.shape_from(shape)
@@ -48,9 +51,10 @@ def specimen_targets(text: str, shape: str | None = None, kernel: str | None = N
         promised = variant.path(wanted) if variant.path is not None and kernel is None else None
         program = [sys.executable, "-m", "profiler.cli", "launch", f"{place}:{variant.name}"]
         program += ["--shape", ",".join(f"{name}={size}" for name, size in wanted.items()), "--seed", str(seed)]
+        program += ["--split-waits", split_waits] if split_waits else []
         targets.append(
             Target(
-                label=f"{specimen.name}.{variant.name}",
+                label=f"{specimen.name}.{variant.name}" + (f".{split_waits}" if split_waits else ""),
                 program=tuple(program),
                 kernel=f"^{re.escape(promised)}$" if isinstance(promised, str) else kernel,
                 nvtx=f"{DOMAIN}@{specimen.name}.{variant.name}/",

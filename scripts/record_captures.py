@@ -17,8 +17,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from profiler.loading import bundled, load_specimen
+from profiler.loading import bundled, load_specimen, neighbour
 from profiler.plans import plan_named
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,14 +82,25 @@ def ladders() -> Iterator[tuple[str, list[str]]]:
             yield f"kernels/captures/{name}.{tokens}.sm90", [*NCU, *options, "-o", "OUT", *program]
 
 
+def truth_of(name: str) -> Any:
+    """Return what is known of a planted pair."""
+    return neighbour(__file__, f"../kernels/{name}/spec.py").TRUTH
+
+
 def planted() -> Iterator[tuple[str, list[str]]]:
     """Yield (report, command) of each planted pair: the guilty launch, then its fixed twin's."""
     for name in (name for name in bundled() if name.startswith("planted/")):
         spec = load_specimen(ROOT / "kernels" / name)
         filters = [word for v in spec.variants for word in ("--nvtx-include", f"cyinst@{spec.name}.{v.name}/")]
         options = [*ours("quick"), "--import-source", "yes", "--nvtx", *filters]
-        path = f"kernels/planted/captures/{spec.name.removeprefix('planted.')}.sm90"
-        yield path, [*NCU, *options, "-o", "OUT", *LAUNCH, f"kernels/{name}"]
+        path = f"kernels/planted/captures/{spec.name.removeprefix('planted.')}"
+        # Warm caches, as the timings have them.
+        command = [*NCU, "--cache-control", "none", *options, "-o", "OUT", *LAUNCH, f"kernels/{name}"]
+        if not truth_of(name).joint:
+            yield f"{path}.sm90", command
+            continue
+        for first in ("oldest", "youngest"):
+            yield f"{path}.{first}.sm90", [*command, "--split-waits", first]
 
 
 def tests() -> Iterator[tuple[str, list[str]]]:

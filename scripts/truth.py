@@ -22,7 +22,7 @@ from profiler.attribution import attribute_launch
 from profiler.blame import Hot
 from profiler.compare import Comparison, explain
 from profiler.cubin import CodeReader, open_code
-from profiler.levers import Kind, Lever, levers_of, more_warps
+from profiler.levers import Kind, Lever, least, levers_of, more_warps
 from profiler.loading import bundled, neighbour
 from profiler.model import Report
 from profiler.ncu_parse import load
@@ -146,12 +146,18 @@ def measured(name: str) -> tuple[float, float]:
     return 100.0 * (1.0 - ratio), 100.0 * ratio * (relative[0] ** 2 + relative[1] ** 2) ** 0.5
 
 
-def result_of(name: str, report: Report, reader: CodeReader) -> Result:
-    """Judge a pair by its two launches in a report."""
-    truth = truth_of(name)
+def hots_of(name: str, report: Report, reader: CodeReader) -> list[Hot]:
+    """Attribute the two launches of a report: guilty, fixed."""
     launches = [next(x for x in report.launches if x.kernel == f"{name}_{kind}") for kind in ("guilty", "fixed")]
-    hots = [attribute_launch(report, launch, reader=reader).hot for launch in launches]
+    return [attribute_launch(report, launch, reader=reader).hot for launch in launches]
+
+
+def result_of(name: str, *captures: list[Hot]) -> Result:
+    """Judge a pair by its captures: one, or two in which joint waits were split in either order."""
+    truth, hots = truth_of(name), captures[-1]
     levers, lines = levers_of(hots[0]), guilty_lines(name, truth.line)
+    for other in captures[:-1]:
+        levers = least(levers, levers_of(other[0]))
     place, chosen = 0, None
     for lever in levers:
         if is_guilty(lever, name, truth, lines):
@@ -181,9 +187,11 @@ def results() -> tuple[Result, ...]:
     """Judge every pair that has a capture."""
     found = []
     for name in names():
-        path = CAPTURES / f"{name}.sm90.ncu-repz"
-        if path.is_file():
-            found.append(result_of(name, load(path, metrics=metrics_for_attribution()), open_code(str(path))))
+        orders = (".oldest", ".youngest") if truth_of(name).joint else ("",)
+        paths = [CAPTURES / f"{name}{order}.sm90.ncu-repz" for order in orders]
+        if all(path.is_file() for path in paths):
+            read = [(load(path, metrics=metrics_for_attribution()), open_code(str(path))) for path in paths]
+            found.append(result_of(name, *(hots_of(name, *one) for one in read)))
     return tuple(found)
 
 

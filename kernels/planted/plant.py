@@ -27,6 +27,7 @@ class Truth:
     that must lead first; or NO_WARPS (``line`` is then empty: the launch is guilty), or IDLE_LANES. ``why``: what
     makes this certain, in a sentence. ``fix``: what the twin does instead. ``region``: the ``// @region`` that holds
     the guilty lines in both kernels, or the factor that the launch's shape changes: ``active warps``, ``active share``.
+    ``joint``: guilty and innocent are waited for together, so the captures split that wait, in either order.
     ``keeps``: the twin executes the guilty instructions too, and only does not wait for them. ``known``: why a row of
     the table is not as it should be.
     """
@@ -38,6 +39,7 @@ class Truth:
     fix: str
     region: str
     keeps: bool = False
+    joint: bool = False
     known: str = ""
 
 

@@ -17,10 +17,15 @@ import click
 )
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Launches, each in the range.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the inputs.")
-def command(spec: str, shape: str | None, warmup: int, repeat: int, seed: int) -> None:
+@click.option(
+    "--split-waits", type=click.Choice(("oldest", "youngest")), help="Wait for joint loads one by one, this one first."
+)
+def command(spec: str, shape: str | None, warmup: int, repeat: int, seed: int, split_waits: str | None) -> None:
     """Launch variants (all of them by default), each inside its NVTX range; say which filter makes ncu capture it.
 
-    Preparation and warm-up lie outside the range. The result is not checked: cyinst verify does that.
+    Preparation and warm-up lie outside the range. The result is not checked: cyinst verify does that. --split-waits
+    launches copies of the kernels that wait for joint loads one after another: the results are the same, and samples
+    tell which load is late.
     """
     from profiler.launch import Bench
     from profiler.loading import resolve
@@ -29,7 +34,7 @@ def command(spec: str, shape: str | None, warmup: int, repeat: int, seed: int) -
     specimen, names, _ = resolve(spec)
     wanted = specimen.shape_from(shape)
     variants, work = specimen.pick(names), specimen.work_of(wanted)
-    bench = Bench()
+    bench = Bench(split_waits=split_waits)
     inputs = specimen.make_inputs(wanted, seed)
     for variant in variants:
         case = bench.case(specimen, variant, wanted, inputs)
@@ -47,6 +52,7 @@ def command(spec: str, shape: str | None, warmup: int, repeat: int, seed: int) -
             *([f"kernels {', '.join(dict.fromkeys(case.launched))}"] if case.launched else []),
             *([f"{work.gmac:.4g} GMAC each"] if work else []),
             bench.gpu,
+            *([f"{bench.split} joint waits split, {bench.left} left"] if split_waits else []),
             f"capture with ncu --nvtx --nvtx-include {case.filter}",
         ]
         click.echo("; ".join(parts))

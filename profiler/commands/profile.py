@@ -48,6 +48,8 @@ class WithProgram(click.Command):
 @click.option("--replay", type=click.Choice(("kernel", "application", "range", "app-range")), default="kernel",
               show_default=True, help="What is run again for each pass.")  # fmt: skip
 @click.option("--ncu", metavar="PATH", help="The ncu to use [default: on PATH, else in the usual places].")
+@click.option("--split-waits", type=click.Choice(("oldest", "youngest")),
+              help="Of a specimen: wait for joint loads one by one, this one first.")  # fmt: skip
 @click.option("--hot", is_flag=True, help="Also name the culprits, as cyinst hot does.")
 @click.option("--dry-run", is_flag=True, help="Print the command line of ncu and stop; needs no GPU.")
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True,

@@ -5,7 +5,7 @@
 __device__ __forceinline__ void work(const unsigned* table, unsigned* out, int size, int tasks, int steps)
 {
     for (unsigned task = blockIdx.x * blockDim.x + threadIdx.x; task < tasks; task += gridDim.x * blockDim.x) {
-        unsigned at = busy(task / 32);  // Of the first row.
+        unsigned at = busy(task / 32);
 #pragma unroll 1
         for (int step = 0; step < steps; ++step) {
             // @region load

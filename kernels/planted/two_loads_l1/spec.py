@@ -21,6 +21,7 @@ TRUTH = plant.Truth(
     fix="the same value from the 4 KB that stay in L1",
     region="far",
     keeps=True,
+    joint=True,
 )
 THREADS = 256
 SMALL = 1024  # as in two_loads_l1.cu

@@ -21,6 +21,7 @@ TRUTH = plant.Truth(
     fix="the same value from 4 MB that stay in L2",
     region="far",
     keeps=True,
+    joint=True,
 )
 THREADS = 256
 NEAR = 1 << 20  # as in two_loads_l2.cu
