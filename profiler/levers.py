@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from profiler.blame import Hot, Place, Producer, Row
@@ -25,6 +25,10 @@ from profiler.lanes import idle_lanes
 from profiler.pipes import Pipe, pipe_cycles
 from profiler.vocabulary import WarpState
 
+# Points that a line's price must differ by between two orders of waiting to be one of those waited for together.
+MOVED = 5.0
+# Joint loads end together when, last in line, each takes less than this part of the wait.
+TOGETHER = 0.1
 Line = tuple[object, ...]
 Key = tuple[str, int]
 
@@ -47,7 +51,7 @@ class Lever:
     ceiling. ``waiting`` and ``waiting_expected``: the same if its instructions stayed and only its ``state`` went.
     ``floor``: what binds the ceiling: warp time, the issue slots of the remaining instructions, or their cycles of a
     pipe. For IDLE_LANES the place is the branch that switches lanes off, and what could go is the idle lanes' share of
-    what is behind it.
+    what is behind it. ``known`` is False where ``expected`` is no more than a bound (see ``least``).
     """
 
     kind: Kind
@@ -58,6 +62,7 @@ class Lever:
     waiting: Sampled
     waiting_expected: float
     floor: str
+    known: bool = True
 
     @property
     def state(self) -> WarpState | None:
@@ -113,17 +118,29 @@ def more_warps(hot: Hot) -> MoreWarps | None:
     return MoreWarps(a.active_warps, most, ceiling, min(ceiling, 100.0 * min(win, price.gain_of_warps(most))))
 
 
-def least(one: Sequence[Lever], other: Sequence[Lever]) -> tuple[Lever, ...]:
-    """Return the levers of two captures of a launch whose joint waits were split in different orders.
+def least(oldest: Sequence[Lever], youngest: Sequence[Lever]) -> tuple[Lever, ...]:
+    """Return the levers of a launch from two captures whose joint waits were split, the oldest and the youngest first.
 
-    A load that is waited for first is blamed for what the others need as well; the lesser of both prices is its own.
+    A load that is waited for first is blamed for what the others need as well: the lesser of both expectations is its
+    own, the greater ceiling bounds it. Where whatever is waited for last takes nothing beyond, the loads end together:
+    one holds up the other (loads that miss L1 return in order), the older one is blamed, and what its removal would win
+    is not ``known``: the younger one's own latency never shows.
     """
 
     def key(lever: Lever) -> tuple[Kind, frozenset[Line]]:
         return lever.kind, frozenset(map(line_of, lever.places))
 
-    second = {key(lever): lever for lever in other}
-    found = [min(x, second.get(key(x), x), key=lambda lever: lever.expected) for x in one]
+    second = {key(lever): lever for lever in youngest}
+    pairs = [(lever, second.get(key(lever), lever)) for lever in oldest]
+    moved = [pair for pair in pairs if abs(pair[0].expected - pair[1].expected) > MOVED]
+    largest = max((max(a.expected, b.expected) for a, b in moved), default=0.0)
+    together = bool(moved) and all(min(a.expected, b.expected) < TOGETHER * largest for a, b in moved)
+    found = []
+    for a, b in pairs:
+        ceiling = max(a.ceiling, b.ceiling, key=lambda c: c.value)
+        own = a if together else min(a, b, key=lambda lever: lever.expected)
+        known = not (together and (a, b) in moved)
+        found.append(replace(own, ceiling=ceiling, known=known))
     return tuple(sorted(found, key=lambda lever: -lever.expected))
 
 

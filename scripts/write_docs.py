@@ -15,7 +15,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ("README.md", "docs/python.md", "docs/reading-the-books.md", "docs/hot.md", "kernels/README.md")
+DOCUMENTS = (
+    "README.md",
+    "docs/python.md",
+    "docs/reading-the-books.md",
+    "docs/hot.md",
+    "docs/truth.md",
+    "kernels/README.md",
+)
 BLOCK = re.compile(r"(<!-- (?P<kind>run|table): (?P<command>.+?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
 
