@@ -2,9 +2,9 @@
 
 From the table of arithmetic throughput in NVIDIA's CUDA C++ Programming Guide (results per clock and SM: a warp
 instruction takes 32 of them, a scheduler has a quarter of an SM's lanes). Which opcodes run on which pipe follows the
-pipe descriptions of the Nsight Compute manual, and was compared with ``sm__inst_executed_pipe_*`` where reports hold
-both (tests/test_pipes.py). Only what is certain is listed: the busiest pipe is a floor for a kernel's time, so an
-opcode too few does no harm and one too many would.
+pipe descriptions of the Nsight Compute manual; tests/test_uneven.py holds both to the planted kernels that keep a pipe
+busy. Only what is certain is listed: the busiest pipe is a floor for a kernel's time, so an opcode too few does no harm
+and one too many would.
 """
 
 from __future__ import annotations

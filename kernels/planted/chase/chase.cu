@@ -1,7 +1,7 @@
 // A dependent pointer chase: each load's address is the last load's result.
 #include "../busy.cuh"
 
-// next holds at i the place i + STRIDE modulo a power of two: the guilty kernel looks it up, its twin computes it. Lanes
+// next holds at i the place i + STRIDE modulo a power of two: the guilty kernel looks it up, its twin adds it. Lanes
 // stay side by side, so that a load is one line of 128 bytes and nothing but its latency counts.
 #define STRIDE (32 * 1237)
 

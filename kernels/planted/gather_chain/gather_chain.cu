@@ -3,8 +3,8 @@
 
 // big repeats small, so that the guilty kernel and its twin read the same values. offsets leads all over big, which
 // stays in L2 and is too large for L1; offsets and small, 4 KB each, stay in L1. An offset is the same for a whole warp
-// and leads to a line of 128 bytes, so that nothing but the latency of either load counts; the value is needed after the
-// work of its step, which covers two loads from L1.
+// and leads to a line of 128 bytes, so that nothing but the latency of either load counts; the value is needed after
+// the work of its step, which covers two loads from L1.
 #define OFFSETS 1024
 #define SMALL 1024
 
