@@ -9,7 +9,9 @@ from types import ModuleType
 
 import pytest
 
+from profiler.launch import Bench
 from profiler.loading import load_specimen
+from profiler.verify import verify
 
 ROOT = Path(__file__).parent.parent
 PLANTED = ROOT / "kernels" / "planted"
@@ -79,3 +81,10 @@ def test_the_captures_are_small_and_complete(truth: ModuleType) -> None:
     files = list(truth.CAPTURES.iterdir())
     assert sum(file.stat().st_size for file in files) < SET_LIMIT
     assert set(truth.timings()) == set(PAIRS)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PAIRS)
+def test_guilty_and_fixed_compute_the_same(name: str) -> None:
+    spec = load_specimen(PLANTED / name)
+    assert set(verify(spec, spec.pick(()), Bench()).verdicts) == {"ok"}

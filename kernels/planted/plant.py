@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from profiler.specimen import CudaSource, Specimen
+from profiler.specimen import CudaSource, Shape, Specimen
 
 # What costs issue slots though no warp stalls: schedulers without warps, lanes switched off.
 NO_WARPS, IDLE_LANES = "no_warps", "idle_lanes"
@@ -50,6 +50,22 @@ class Call(NamedTuple):
     block: tuple[int, ...]
     args: tuple[Any, ...]
     shared: int = 0
+
+
+def no_inputs(specimen: Specimen) -> None:
+    """Declare that the kernels start from the index of the thread."""
+
+    @specimen.inputs
+    def inputs(shape: Shape, rng: Any) -> dict[str, Any]:
+        return {}
+
+
+def word_a_thread(specimen: Specimen, threads: int) -> None:
+    """Declare the output of ``shape.blocks`` blocks: one uint32 a thread."""
+
+    @specimen.output
+    def output(shape: Shape) -> tuple[tuple[int, ...], str]:
+        return (shape.blocks * threads,), "uint32"
 
 
 def pair(

@@ -33,10 +33,7 @@ SPEC = Specimen(
 )
 
 
-@SPEC.inputs
-def inputs(shape: Shape, rng: np.random.Generator) -> dict[str, Any]:
-    """The kernels start from the index of the thread."""
-    return {}
+plant.no_inputs(SPEC)
 
 
 @SPEC.reference
@@ -52,10 +49,7 @@ def reference(shape: Shape, inputs: Mapping[str, Any]) -> np.ndarray:
     return total.astype(np.float64)
 
 
-@SPEC.output
-def output(shape: Shape) -> tuple[tuple[int, ...], str]:
-    """One word a thread."""
-    return (shape.blocks * THREADS,), "uint32"
+plant.word_a_thread(SPEC, THREADS)
 
 
 def call(case: Any) -> Any:

@@ -31,10 +31,7 @@ SPEC = Specimen(
 )
 
 
-@SPEC.inputs
-def inputs(shape: Shape, rng: np.random.Generator) -> dict[str, Any]:
-    """Nothing: all comes from the threads' numbers."""
-    return {}
+plant.no_inputs(SPEC)
 
 
 def pieces(warp: np.ndarray, step: int) -> np.ndarray:
@@ -55,10 +52,7 @@ def reference(shape: Shape, inputs: Mapping[str, Any]) -> np.ndarray:
     return state.astype(np.float64)
 
 
-@SPEC.output
-def output(shape: Shape) -> tuple[tuple[int, ...], str]:
-    """One word a thread."""
-    return (shape.blocks * THREADS,), "uint32"
+plant.word_a_thread(SPEC, THREADS)
 
 
 def call(case: Any) -> Any:

@@ -52,10 +52,7 @@ def reference(shape: Shape, inputs: Mapping[str, Any]) -> np.ndarray:
     return total.astype(np.float64)
 
 
-@SPEC.output
-def output(shape: Shape) -> tuple[tuple[int, ...], str]:
-    """One word a thread."""
-    return (shape.blocks * THREADS,), "uint32"
+plant.word_a_thread(SPEC, THREADS)
 
 
 def call(case: Any) -> Any:

@@ -32,10 +32,7 @@ SPEC = Specimen(
 )
 
 
-@SPEC.inputs
-def inputs(shape: Shape, rng: np.random.Generator) -> dict[str, Any]:
-    """There are none."""
-    return {}
+plant.no_inputs(SPEC)
 
 
 @SPEC.reference

@@ -40,10 +40,7 @@ def far() -> tuple[int, int]:
     return factor, term
 
 
-@SPEC.inputs
-def inputs(shape: Shape, rng: np.random.Generator) -> dict[str, Any]:
-    """Nothing: all comes from the threads' numbers."""
-    return {}
+plant.no_inputs(SPEC)
 
 
 @SPEC.reference
@@ -60,10 +57,7 @@ def reference(shape: Shape, inputs: Mapping[str, Any]) -> np.ndarray:
     return state.reshape(-1).astype(np.float64)
 
 
-@SPEC.output
-def output(shape: Shape) -> tuple[tuple[int, ...], str]:
-    """One word a thread."""
-    return (shape.blocks * THREADS,), "uint32"
+plant.word_a_thread(SPEC, THREADS)
 
 
 def call(case: Any) -> Any:

@@ -32,10 +32,7 @@ SPEC = Specimen(
 )
 
 
-@SPEC.inputs
-def inputs(shape: Shape, rng: np.random.Generator) -> dict[str, Any]:
-    """Nothing is read."""
-    return {}
+plant.no_inputs(SPEC)
 
 
 @SPEC.reference
@@ -49,10 +46,7 @@ def reference(shape: Shape, inputs: Mapping[str, Any]) -> np.ndarray:
     return x.astype(np.float64)
 
 
-@SPEC.output
-def output(shape: Shape) -> tuple[tuple[int, ...], str]:
-    """One word a thread."""
-    return (shape.blocks * THREADS,), "uint32"
+plant.word_a_thread(SPEC, THREADS)
 
 
 def call(case: Any) -> Any:

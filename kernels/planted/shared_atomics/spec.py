@@ -31,10 +31,7 @@ SPEC = Specimen(
 )
 
 
-@SPEC.inputs
-def inputs(shape: Shape, rng: np.random.Generator) -> dict[str, Any]:
-    """The kernels start from the index of the thread."""
-    return {}
+plant.no_inputs(SPEC)
 
 
 @SPEC.reference

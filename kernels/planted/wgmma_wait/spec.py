@@ -35,10 +35,7 @@ SPEC = Specimen(
 )
 
 
-@SPEC.inputs
-def inputs(shape: Shape, rng: np.random.Generator) -> dict[str, Any]:
-    """Nothing: a block fills its own operands."""
-    return {}
+plant.no_inputs(SPEC)
 
 
 @SPEC.reference
@@ -51,10 +48,7 @@ def reference(shape: Shape, inputs: Mapping[str, Any]) -> np.ndarray:
     return (state + a * np.uint32(3 * DEPTH * PRODUCTS * SUMS * shape.steps)).astype(np.float64)
 
 
-@SPEC.output
-def output(shape: Shape) -> tuple[tuple[int, ...], str]:
-    """One word a thread."""
-    return (shape.blocks * THREADS,), "uint32"
+plant.word_a_thread(SPEC, THREADS)
 
 
 def call(case: Any) -> Any:
