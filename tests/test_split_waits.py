@@ -8,9 +8,11 @@ from profiler import elf
 from profiler.build import build
 from profiler.cfg import FlowGraph
 from profiler.code import Function
+from profiler.errors import CyinstError, UsageError
 from profiler.launch import Bench
 from profiler.loading import resolve
 from profiler.producers import ProducerFinder
+from profiler.session import Options, targets
 from profiler.split_waits import _functions, split_waits
 from profiler.verify import verify
 from profiler.vocabulary import WarpState
@@ -95,6 +97,22 @@ def test_loads_that_share_a_scoreboard_are_left_together() -> None:
     copy = split_waits(image)
     assert copy.left > 0
     assert copy.left + len(copy.splits) == sum(len(joint(f)) for _, f in _functions(image))
+
+
+def test_profile_passes_it_on_to_the_launch_of_a_specimen_and_refuses_it_for_a_program() -> None:
+    options = Options(split_waits="youngest")
+    (target,) = targets(("planted/chase:guilty",), None, options)
+    assert target.program[-2:] == ("--split-waits", "youngest")
+    assert target.label == "planted.chase.guilty.youngest"
+    (plain,) = targets(("planted/chase:guilty",), None, Options())
+    assert "--split-waits" not in plain.program
+    with pytest.raises(UsageError, match="--split-waits copies the kernels of a specimen"):
+        targets((), ("python3", "train.py"), options)
+
+
+def test_a_cubin_that_is_none_is_refused() -> None:
+    with pytest.raises(CyinstError):
+        split_waits(b"\x7fELF" + bytes(60))
 
 
 @pytest.mark.gpu
