@@ -138,13 +138,14 @@ def test_warps_share_a_scheduler() -> None:
 
 
 def test_levers_are_ranked_and_stay_within_their_ceilings(hot: Hot) -> None:
-    levers = levers_of(hot)
+    levers, idle = levers_of(hot), 100.0 * (1.0 - (hot.account.active_share or 1.0))
     assert [x.expected for x in levers] == sorted((x.expected for x in levers), reverse=True)
     for lever in levers:
         assert 0 <= lever.expected <= lever.ceiling.value <= 100
         assert lever.waiting.value <= lever.ceiling.value + 1e-9
         if lever.kind is Kind.LINE:
-            assert lever.ceiling.value <= sum(lever.states.values()) + 1e-9
+            # What schedulers idle may be the culprit's doing as well.
+            assert lever.ceiling.value <= sum(lever.states.values()) + idle + 1e-9
 
 
 def test_every_sample_is_blamed_on_one_line_or_set_of_lines(hot: Hot) -> None:
@@ -163,4 +164,6 @@ def test_more_warps_can_fill_the_empty_slots_and_no_more(hot: Hot) -> None:
     more = more_warps(hot)
     assert more is not None
     assert more.possible == 16
-    assert more.ceiling <= (hot.account.no_eligible_pct or 0) + 1e-9
+    active = hot.account.active_share or 1.0
+    empty = (hot.account.no_eligible_pct or 0.0) * active + 100.0 * (1.0 - active)
+    assert more.expected <= more.ceiling <= empty + 0.1
