@@ -24,7 +24,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> list[HostBench]:
     """NumPy in the place of the GPU; the benches that were opened."""
     opened: list[HostBench] = []
 
-    def open_one() -> HostBench:
+    def open_one(split_waits: str | None = None) -> HostBench:
         opened.append(HostBench())
         return opened[-1]
 
@@ -127,7 +127,7 @@ def test_many_failures_of_a_variant_are_cut_short(run: Run) -> None:
 
 def test_a_lost_context_says_how_much_did_not_run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bench = HostBench()
-    monkeypatch.setattr(launch, "Bench", lambda: bench)
+    monkeypatch.setattr(launch, "Bench", lambda **options: bench)
     shutil.copy(PLANTED / "spec.py", tmp_path / "spec.py")
     with (tmp_path / "spec.py").open("a") as spec:
         spec.write(
