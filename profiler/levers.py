@@ -156,7 +156,8 @@ class _Price:
     def __init__(self, hot: Hot) -> None:
         self.hot = hot
         a = hot.account
-        self.active = a.active_share if a.active_share is not None else 1.0
+        # Counters of different passes: on short launches the share may come out above 1.
+        self.active = min(1.0, a.active_share) if a.active_share is not None else 1.0
         self.rate = a.issue_rate or 0.0
         self.instructions: dict[Line, list[Key]] = defaultdict(list)
         self.pipe: dict[Key, tuple[Pipe, float]] = {}
@@ -212,7 +213,7 @@ class _Price:
         """Return what so many warps would win by the competition for slots, as a part of the active cycles."""
         a = self.hot.account
         latency, now = a.warp_cycles_per_issued_instruction, a.active_warps
-        if not (latency and now and self.rate):
+        if not (latency and now and self.rate and self.hot.samples):
             return 1.0
         think = latency * self.stalled / self.hot.samples
         shortfall = min(1.0, self.rate / issue_rate(now, think))

@@ -19,6 +19,7 @@ from profiler.blame import OUTSIDE, Hot, Method, Row
 from profiler.code import Code, Control
 from profiler.errors import ReportError
 from profiler.export_hot import by_line, cycles_per_executed, slots
+from profiler.levers import levers_of, more_warps
 from profiler.model import Instances, LaunchProfile, Metric
 from profiler.ncu_parse import read
 from profiler.pcsample import attribute
@@ -100,6 +101,11 @@ def check_sums(hot: Hot) -> None:
     for c in hot.coverage:
         assert sum(c.by_method.values()) == c.samples == samples[c.state]
         assert 0 <= c.unique <= c.unique + c.joint <= c.samples
+    for lever in levers_of(hot):
+        assert 0 <= lever.expected <= lever.ceiling.value <= 100 + 1e-9
+        assert 0 <= lever.waiting_expected <= lever.waiting.value <= 100 + 1e-9
+    more = more_warps(hot)
+    assert more is None or 0 <= more.expected <= more.ceiling <= 100
 
 
 def check_executed(hot: Hot) -> None:

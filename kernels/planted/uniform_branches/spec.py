@@ -16,8 +16,8 @@ busy = neighbour(__file__, "../busy.py")
 TRUTH = plant.Truth(
     cause="a dense series of uniform branches",
     line="if (flags >> bit & 1) sum += FOUR_TIMES(word, bit + 1);",
-    states=("branch_resolving", "wait"),
-    why="in each step a warp jumps over five rare cases: BSSY, BRA and BSYNC, each with a latency of its own",
+    states=("wait", "branch_resolving"),
+    why="in each step a warp jumps over five rare cases: their BSSY, BRA and BSYNC have fixed latencies",
     fix="each case is computed, in its closed form, and masked",
     region="cases",
 )
