@@ -74,6 +74,7 @@ class Result:
     share: float
     attributed: bool
     known: bool
+    main_state: bool
 
     @property
     def error(self) -> float | None:
@@ -188,8 +189,10 @@ def result_of(name: str, *captures: list[Hot]) -> Result:
     share, attributed = attribution(comparison, (hots[0], hots[1]), truth.region)
     gain, error = measured(name)
     uncertainty = 2.0 * (noise**2 + error**2) ** 0.5 + APART
+    state = chosen.state.value if chosen is not None and chosen.kind is Kind.LINE and chosen.state else None
+    main_state = chosen is not None and state in (None, truth.states[0])
     first = words(levers[0]) if levers else "nothing"
-    return Result(name, truth, rank, first, ceiling, uncertainty, expected, gain, share, attributed, known)
+    return Result(name, truth, rank, first, ceiling, uncertainty, expected, gain, share, attributed, known, main_state)
 
 
 @cache
@@ -249,6 +252,7 @@ def totals() -> dict[str, float]:
     return {
         "pairs": len(found),
         "top-1": sum(r.rank == 1 for r in found),
+        "top-1 in the main state": sum(r.rank == 1 and r.main_state for r in found),
         "top-3": sum(r.rank is not None and r.rank <= 3 for r in found),
         "gain attributed": sum(r.attributed for r in found),
         "above the ceiling": sum(r.above > 0 for r in found),
@@ -265,6 +269,7 @@ def summary() -> str:
     n = f"{t['pairs']:.0f}"
     rows = [
         ["guilty line and state rank first", f"{t['top-1']:.0f} of {n}", ""],
+        ["the same, in the state that the spec names first", f"{t['top-1 in the main state']:.0f} of {n}", ""],
         ["among the first three", f"{t['top-3']:.0f} of {n}", ""],
         ["largest part of the change laid to the cause", f"{t['gain attributed']:.0f} of {n}", ""],
         ["measured gain above the ceiling", f"{t['above the ceiling']:.0f} of {n}", ""],
@@ -283,6 +288,8 @@ def failures() -> str:
         wrong = []
         if r.rank != 1:
             wrong.append(f"rank {r.rank}" if r.rank else "not named")
+        if not r.main_state:
+            wrong.append(f"led by another of its states than {r.truth.states[0]}")
         if not r.attributed:
             wrong.append(f"compare lays {r.share:.0f} % of the change to it, not the largest part")
         if r.above:

@@ -24,7 +24,7 @@ class Truth:
 
     ``cause``: its everyday name. ``line``: the text of the guilty source line, as it stands in the guilty kernel (of a
     function that is inlined in several places: of the call). ``states``: the warp states that it can show in, the one
-    that must lead first; or NO_WARPS (``line`` is then empty: the launch is guilty), or IDLE_LANES. ``why``: what
+    expected to lead first; or NO_WARPS (``line`` is then empty: the launch is guilty), or IDLE_LANES. ``why``: what
     makes this certain, in a sentence. ``fix``: what the twin does instead. ``region``: the ``// @region`` that holds
     the guilty lines in both kernels, or the factor that the launch's shape changes: ``active warps``, ``active share``.
     ``joint``: guilty and innocent are waited for together, so the captures split that wait, in either order.
