@@ -8,7 +8,7 @@ launch, ``(unmarked)`` and ``outside kernel`` included.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
@@ -166,6 +166,7 @@ class Coverage:
 class Hot:
     """Attribution of one launch. ``rows`` are complete; everything else is summed from them.
 
+    ``executed`` warp and ``threads`` thread instructions by (function, offset); empty where they were not counted.
     ``region_of`` maps (function, offset) to the region; ``region_source`` says where regions come from: ``source``
     comments``, ``region file`` or ``inlined functions``.
     """
@@ -180,6 +181,7 @@ class Hot:
     region_of: Mapping[tuple[str, int], str]
     region_source: str
     problems: tuple[str, ...] = ()
+    threads: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     @cached_property
     def samples(self) -> int:

@@ -25,11 +25,11 @@ def issue_rate(warps: float, think: float) -> float:
     return below + (warps - whole) * (rate - below)
 
 
-def rate_after(rate: float, warps: float, think: float, think_after: float) -> float:
-    """Return the issue rate that a change of ``think`` leads to, from the ``rate`` that was measured before it.
+def rate_after(rate: float, warps: float, think: float, think_after: float, warps_after: float | None = None) -> float:
+    """Return the issue rate that a change of ``think`` (and of ``warps``) leads to, from the ``rate`` measured before.
 
     Schedulers fall short of the model, by a tenth in the median of real launches (warps do not arrive at random, and
     leave at the end): the shortfall that was measured is taken to stay.
     """
     shortfall = min(1.0, rate / issue_rate(warps, think))
-    return min(1.0, max(rate, shortfall * issue_rate(warps, think_after)))
+    return min(1.0, max(rate, shortfall * issue_rate(warps if warps_after is None else warps_after, think_after)))

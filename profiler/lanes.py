@@ -6,8 +6,6 @@ from collections import defaultdict
 
 from profiler.blame import Hot
 from profiler.cfg import FlowGraph
-from profiler.model import LaunchProfile
-from profiler.vocabulary import THREADS_PER_PC
 
 WARP = 32
 # Lanes that a step down must lose before it counts as a branch's doing: the last warp of a block may be part empty.
@@ -22,15 +20,14 @@ def idle_lanes(hot: Hot) -> dict[tuple[str, int], dict[Key, float]]:
     Threads executed over warps executed gives the lanes of each instruction. The branch to blame is the nearest one
     behind an instruction's block that more lanes reach. Empty when threads were not counted per instruction.
     """
-    threads = _threads(hot)
     found: dict[tuple[str, int], dict[Key, float]] = defaultdict(dict)
-    for function in hot.code.functions.values() if threads else ():
+    for function in hot.code.functions.values() if hot.threads else ():
         graph = FlowGraph(function)
         code = function.instructions
         lanes: list[float | None] = []
         for i in code:
             warps = hot.executed.get((function.name, i.offset), 0)
-            lanes.append(threads.get((function.name, i.offset), 0) / warps if warps else None)
+            lanes.append(hot.threads.get((function.name, i.offset), 0) / warps if warps else None)
         for first, end in graph.blocks:
             mine = lanes[first]
             if mine is None or mine * STEP > WARP:
@@ -69,15 +66,3 @@ def _branch_above(graph: FlowGraph, lanes: list[float | None], first: int, mine:
                 leaving = p
             work.append(p)
     return leaving
-
-
-def _threads(hot: Hot) -> dict[Key, int]:
-    counts: dict[Key, int] = {}
-    launch: LaunchProfile = hot.account.launch
-    found = launch.instances(THREADS_PER_PC)
-    if found is not None and found.ids is not None:
-        for pc, count in zip(found.ids, found.values, strict=True):
-            place = hot.code.find(pc) if isinstance(pc, int) else None
-            if place is not None and isinstance(count, int | float):
-                counts[place[0].name, place[1].offset] = int(count)
-    return counts

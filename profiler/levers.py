@@ -20,7 +20,7 @@ from enum import StrEnum
 
 from profiler.blame import Hot, Place, Producer, Row
 from profiler.books import Sampled
-from profiler.contention import issue_rate, rate_after
+from profiler.contention import rate_after
 from profiler.lanes import idle_lanes
 from profiler.pipes import Pipe, pipe_cycles
 from profiler.vocabulary import WarpState
@@ -113,7 +113,7 @@ def more_warps(hot: Hot) -> MoreWarps | None:
     if a.active_warps is None or a.issue_rate is None or most is None:
         return None
     price = _Price(hot)
-    win = max(0.0, min(1.0 - price.needed(None)[0], 1.0 - a.active_warps / most))
+    win = max(0.0, min(1.0 - price.needed({})[0], 1.0 - a.active_warps / most))
     ceiling = 100.0 * (1.0 - price.active * (1.0 - win))
     return MoreWarps(a.active_warps, most, ceiling, min(ceiling, 100.0 * min(win, price.gain_of_warps(most))))
 
@@ -197,10 +197,9 @@ class _Price:
             floor=floor,
         )
 
-    def needed(self, gone: Mapping[Key, float] | None) -> tuple[float, str]:
+    def needed(self, gone: Mapping[Key, float]) -> tuple[float, str]:
         """Return the part (0..1) of the active cycles that the remaining instructions need, and what needs it."""
         executed = self.hot.executed
-        gone = gone or {}
         left = self.executed - sum(part * executed.get(key, 0) for key, part in gone.items())
         needs: list[tuple[float, str]] = [(left, "issue slots")]
         for pipe, cycles in self.cycles.items():
@@ -216,8 +215,7 @@ class _Price:
         if not (latency and now and self.rate and self.hot.samples):
             return 1.0
         think = latency * self.stalled / self.hot.samples
-        shortfall = min(1.0, self.rate / issue_rate(now, think))
-        return 1.0 - self.rate / max(self.rate, shortfall * issue_rate(warps, think))
+        return 1.0 - self.rate / rate_after(self.rate, now, think, think, warps)
 
     def _on(self, key: Key, pipe: Pipe) -> bool:
         found = self.pipe.get(key)

@@ -17,7 +17,7 @@ from profiler.neighbours import Blamed
 from profiler.producers import ProducerFinder
 from profiler.regions import Regions
 from profiler.uneven import uneven_positions
-from profiler.vocabulary import EXECUTED_PER_PC, WarpState
+from profiler.vocabulary import EXECUTED_PER_PC, THREADS_PER_PC, WarpState
 
 Key = tuple[str, int]
 # What warps may execute unequally before a barrier explains its wait when it is this part of the time before it.
@@ -34,10 +34,8 @@ class _Attribution:
         self.region_of: dict[Key, str] = {
             (f.name, i.offset): regions.region_of(i) for f in code.functions.values() for i in f.instructions
         }
-        self.executed: dict[Key, int] = {}
-        for pc, count in _per_pc(launch, EXECUTED_PER_PC):
-            if (found := code.find(pc)) is not None:
-                self.executed[found[0].name, found[1].offset] = count
+        self.executed = self._counts(EXECUTED_PER_PC)
+        self.threads = self._counts(THREADS_PER_PC)
         self.finders: dict[str, ProducerFinder] = {}
         self.late_paths: dict[tuple[str, int], tuple[tuple[int, ...], str, float]] = {}
         self.uneven: dict[str, frozenset[int]] = {}
@@ -50,6 +48,11 @@ class _Attribution:
                         found = code.find(pc)
                         keys[pc] = None if found is None else (found[0].name, found[1].offset)
                     self.samples[keys[pc]][state][column] += count
+
+    def _counts(self, metric: str) -> dict[Key, int]:
+        """Return a metric's counts by instruction, without what lies outside the kernel's code."""
+        found = ((self.code.find(pc), count) for pc, count in _per_pc(self.launch, metric))
+        return {(place[0].name, place[1].offset): count for place, count in found if place is not None}
 
     def place(self, function: Function, instruction: Instruction) -> Place:
         """Return an instruction with its region."""
@@ -170,6 +173,7 @@ def attribute(account: Account, code: Code, regions: Regions) -> Hot:
         regions=_regions(rows, run),
         coverage=_coverage(rows),
         executed=run.executed,
+        threads=run.threads,
         region_of=run.region_of,
         region_source=regions.source,
         problems=tuple(problems),

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dashboards.markdown import table as markdown_table
 from profiler.align import explain_by_region
 from profiler.attribution import attribute_launch
 from profiler.blame import Hot
@@ -57,10 +58,10 @@ class Result:
     """What cyinst said of a pair, beside the truth. Gains and ceilings in per cent of the guilty kernel's time.
 
     ``rank``: the place of the true culprit among the levers, 1 for the first; None when it is not among them. A lever
-    that names several lines together holds as many places. ``first``: what ranks first, in words. ``lever``: the one
-    whose ceiling stands for the cause. ``measured``: from the unprofiled times, ``noise`` their standard error as a
-    part of the gain (in points). ``share``: the part of the captured change that compare lays to the cause, in per
-    cent, ``attributed`` whether it is the largest.
+    that names several lines together holds as many places. ``main_state``: whether the state that the spec names first
+    leads there. ``first``: what ranks first, in words. ``measured``: from the unprofiled times. ``uncertainty``: of
+    measured gain and ceiling together, in points. ``known``: whether ``expected`` is more than a bound. ``share``: the
+    part of the captured change that compare lays to the cause, in per cent, ``attributed`` whether it is the largest.
     """
 
     name: str
@@ -211,12 +212,6 @@ def judged(name: str) -> Result:
     return result_of(name, *(hots_of(name, *one) for one in read))
 
 
-def markdown(head: tuple[str, ...], rows: list[list[str]]) -> str:
-    """Return a table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def table() -> str:
     """Return the table of all pairs."""
     head = (
@@ -233,7 +228,7 @@ def table() -> str:
             "" if r.error is None else f"{r.error:+.1f} %",
             f"{r.share:.0f} %{'' if r.attributed else ', not the largest'}",
         ])  # fmt: skip
-    return markdown(head, rows)
+    return "\n".join(markdown_table(head, rows))
 
 
 def pairs() -> str:
@@ -242,7 +237,7 @@ def pairs() -> str:
     for name in names():
         truth = truth_of(name)
         rows.append([f"`{name}`", truth.cause, truth.why, truth.fix])
-    return markdown(("pair", "cause", "why it is certain", "the twin"), rows)
+    return "\n".join(markdown_table(("pair", "cause", "why it is certain", "the twin"), rows))
 
 
 def totals() -> dict[str, float]:
@@ -278,7 +273,7 @@ def summary() -> str:
         ["median", f"{t['median error, %']:.1f} %", ""],
         ["worst", f"{t['worst error, %']:.1f} %", "42 %"],
     ]
-    return markdown(("", "cyinst", "GPA (CGO 2021, 18 pairs)"), rows)
+    return "\n".join(markdown_table(("", "cyinst", "GPA (CGO 2021, 18 pairs)"), rows))
 
 
 def failures() -> str:
@@ -299,8 +294,7 @@ def failures() -> str:
         elif abs(r.error) > WORST_TOLD:
             wrong.append(f"speed-up foretold {r.error:+.0f} % off")
         if wrong:
-            reason = getattr(r.truth, "known", "")
-            lines.append(f"- `{r.name}`: {'; '.join(wrong)}. {reason}".rstrip())
+            lines.append(f"- `{r.name}`: {'; '.join(wrong)}. {r.truth.known}".rstrip())
     return "\n".join(lines) or "None."
 
 
